@@ -19,8 +19,8 @@ from machine import machine
 from sklearn.metrics import roc_auc_score
 
 from splitpu.learners.catalogue import Fitted, Learner, learner
-from splitpu.learners.crossfit import fold_numbers
-from splitpu.learners.split_learner import honest_scores, posteriors, split
+from splitpu.learners.crossfit import Task, fold_numbers
+from splitpu.learners.split_learner import posteriors, split
 
 NAMES = ("magic", "spambase", "banana", "churn", "chain-deaths", "titanic", "magic-2%", "kr-vs-k-3%", "lending-4%")
 BASES = ("logistic", "boosting", "forest")
@@ -70,7 +70,7 @@ def student(
 ) -> Fitted:
     """A student as `SplitLearner` makes it (there rows weigh as their teacher is sure of them), with parts changed."""
     labelled = rows.labelled
-    scores = honest_scores(base, rows.rows, labelled, None, seed=seed)
+    scores, _ = Task(rows.rows, labelled, seed=seed).out_of_fold(base, 3)
     for number in range(rounds):
         posterior = posteriors(scores, labelled, share)
         easy = split(rows.rows, labelled, posterior, 0.92, seed=seed + number).easy if easy_only else ~labelled

@@ -34,7 +34,7 @@ def test_the_best_out_of_fold_is_shipped() -> None:
     scores = choice.fitted.scores(fresh)
     assert roc_auc_score(truth, scores) > 0.9
     with torch.inference_mode():
-        np.testing.assert_allclose(choice.fitted.network()(torch.from_numpy(fresh)), scores, atol=1e-5)
+        np.testing.assert_allclose(choice.fitted.as_network()(torch.from_numpy(fresh)), scores, atol=1e-5)
     # Calibrated: the mean probability of "labelled" out of fold is the share of labelled rows.
     assert (1 / (1 + np.exp(-choice.scores))).mean() == pytest.approx(labelled.mean(), abs=0.03)
 

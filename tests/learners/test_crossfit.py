@@ -6,15 +6,9 @@ from sklearn.metrics import roc_auc_score
 
 from splitpu.errors import InputError
 from splitpu.evaluation.ranking import corrected_auc
-from splitpu.learners.catalogue import Boosting, Logistic
-from splitpu.learners.crossfit import (
-    auc_of,
-    compare_auc,
-    fold_numbers,
-    out_of_fold,
-    platt,
-    stages_out_of_fold,
-)
+from splitpu.learners.auto import choose
+from splitpu.learners.catalogue import Logistic
+from splitpu.learners.crossfit import Task, auc_of, compare_auc, fold_numbers, out_of_fold, platt
 
 
 def test_folds_spread_the_labelled_and_keep_groups_together() -> None:
@@ -83,10 +77,9 @@ def test_scores_are_by_models_that_never_saw_the_row() -> None:
     rows, labelled = rng.normal(size=(120, 60)), np.arange(120) % 3 == 0
     folds = fold_numbers(labelled, 4, 0)
     assert roc_auc_score(labelled, Logistic(strength=100).fit(rows, labelled).scores(rows)) > 0.95
-    weight = np.ones(120)
     for scores in (
-        out_of_fold(Logistic(), rows, labelled, folds, sample_weight=weight),
-        stages_out_of_fold(Boosting(), rows, labelled, folds, (10, 30))[30],
+        out_of_fold(Logistic(), Task(rows, labelled, np.ones(120)), folds),
+        choose(rows, labelled, candidates=["boosting"]).scores,
     ):
         assert 0.3 < roc_auc_score(labelled, scores) < 0.7
 
@@ -110,7 +103,7 @@ def test_out_of_fold_in_short() -> None:
 
     rows = np.random.default_rng(0).normal(size=(60, 2)) + (np.arange(60) < 20)[:, None]
     labelled = np.arange(60) < 15
-    assert out_of_fold(Logistic(), rows, labelled, fold_numbers(labelled, 3, seed=0)).shape == (60,)
+    assert out_of_fold(Logistic(), Task(rows, labelled), fold_numbers(labelled, 3, seed=0)).shape == (60,)
 
 
 def test_auc_of_in_short() -> None:

@@ -17,9 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from splitpu.errors import InputError, ModelFileError
-from splitpu.learners.auto import FittedAverage
 from splitpu.learners.catalogue import Bagging, Boosting, Forest, Kernel, Logistic, NaiveBayes, logit
-from splitpu.learners.learner_networks import LinearNetwork, TreeNetwork, from_spec, network_of
+from splitpu.learners.learner_networks import AverageNetwork, LinearNetwork, TreeNetwork, from_spec, network_of
 
 
 def some_rows(missing: bool = True) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +48,7 @@ def said(network: torch.nn.Module, rows: np.ndarray) -> np.ndarray:
 def test_networks_of_scikit_learn_agree_with_it(model: Any, missing: bool) -> None:
     rows, label = some_rows(missing)
     model.fit(rows[:200], label[:200])
-    network = network_of(model, 5)
+    network = network_of(model)
     expected = logit(model.predict_proba(rows)[:, 1])
     kept = np.abs(expected) < 10  # beyond, the share itself is cut off
     np.testing.assert_allclose(said(network, rows)[kept], expected[kept], atol=1e-5)
@@ -61,7 +60,7 @@ def test_networks_of_scikit_learn_agree_with_it(model: Any, missing: bool) -> No
 def test_networks_of_learners_agree_and_survive_a_file(learner: Any) -> None:
     rows, label = some_rows()
     fitted = learner.fit(rows[:200], label[:200], seed=1)
-    network = fitted.network()
+    network = fitted.as_network()
     np.testing.assert_allclose(said(network, rows), fitted.scores(rows), atol=1e-5)
     again = from_spec(network.to_spec(), load(save(network.state_dict())))
     np.testing.assert_array_equal(said(again, rows), said(network, rows))
@@ -72,19 +71,23 @@ def test_sparse_learners_give_networks_for_dense_rows() -> None:
     label = np.arange(80) < 20
     for learner in (Logistic(), NaiveBayes()):
         fitted = learner.fit(rows, label)
-        np.testing.assert_allclose(said(fitted.network(), rows.toarray()), fitted.scores(rows), atol=1e-8)
+        np.testing.assert_allclose(said(fitted.as_network(), rows.toarray()), fitted.scores(rows), atol=1e-8)
 
 
-def an_average() -> tuple[FittedAverage, np.ndarray]:
+def an_average() -> tuple[AverageNetwork, np.ndarray, np.ndarray]:
+    """A mean of two learners, some rows, and what it should say of them."""
     rows, label = some_rows()
-    members = [Logistic().fit(rows, label), Bagging(trees=3, leaf=6).fit(rows, label)]
-    return FittedAverage(members, [1.0, 2.0], [0.5, 0.0], [0.5, 0.5]), rows
+    line, trees = Logistic().fit(rows, label), Bagging(trees=3, leaf=6).fit(rows, label)
+    mean = AverageNetwork([line.as_network(), trees.as_network()])
+    narrow = rows.astype(np.float32)
+    expected = 0.5 * (line.scores(narrow) + 0.5) + 0.5 * 2 * trees.scores(narrow)
+    return mean.filled(slope=[1.0, 2.0], offset=[0.5, 0.0], share=[0.5, 0.5]), narrow, expected
 
 
 def test_an_average_is_a_network_of_networks() -> None:
-    fitted, rows = an_average()
-    network = fitted.network()
-    np.testing.assert_allclose(said(network, rows), fitted.scores(rows), atol=1e-6)
+    network, rows, expected = an_average()
+    np.testing.assert_allclose(said(network, rows), expected, atol=1e-6)
+    np.testing.assert_allclose(network.scores(rows), expected, atol=1e-6)
     again = from_spec(network.to_spec(), network.state_dict())
     np.testing.assert_array_equal(said(again, rows), said(network, rows))
 
@@ -92,16 +95,14 @@ def test_an_average_is_a_network_of_networks() -> None:
 def test_export_to_onnx(tmp_path: Any) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    fitted, rows = an_average()
+    network, rows, expected = an_average()
     path = tmp_path / "model.onnx"
-    example = torch.from_numpy(rows[:4].astype(np.float32))
+    example = torch.from_numpy(rows[:4])
     batch = torch.export.Dim("batch", min=1)
-    network = fitted.network().eval()
-    torch.onnx.export(network, (example,), path, dynamo=True, dynamic_shapes=({0: batch},), verbose=False)
+    torch.onnx.export(network.eval(), (example,), path, dynamo=True, dynamic_shapes=({0: batch},), verbose=False)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    narrow = rows.astype(np.float32)
-    found = session.run(None, {session.get_inputs()[0].name: narrow})[0]
-    np.testing.assert_allclose(found, fitted.scores(narrow.astype(np.float64)), atol=1e-5)
+    found = session.run(None, {session.get_inputs()[0].name: rows})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_sizes_are_compared_before_anything_is_allocated() -> None:
 )
 def test_trees_that_lead_nowhere_are_refused(name: str, value: float) -> None:
     rows, label = some_rows()
-    network = Bagging(trees=3).fit(rows, label).network()
+    network = Bagging(trees=3).fit(rows, label).as_network()
     tensors = {key: one.clone() for key, one in network.state_dict().items()}
     place = 1 if name in ("left", "right") else 0
     if name in ("left", "right"):  # of a branch, not of a leaf
@@ -163,7 +164,7 @@ def test_trees_that_lead_nowhere_are_refused(name: str, value: float) -> None:
 
 def test_infinite_weights_and_scales_of_nought_are_refused() -> None:
     rows, label = some_rows()
-    network = Kernel(landmarks=10).fit(rows, label).network()
+    network = Kernel(landmarks=10).fit(rows, label).as_network()
     for name, value in (("weight", np.inf), ("scale", 0.0)):
         tensors = {key: one.clone() for key, one in network.state_dict().items()}
         tensors[name][0] = value
@@ -174,8 +175,8 @@ def test_infinite_weights_and_scales_of_nought_are_refused() -> None:
 def test_what_cannot_be_written_is_said() -> None:
     rows, label = some_rows(missing=False)
     with pytest.raises(InputError, match="GaussianNB cannot be saved"):
-        network_of(GaussianNB().fit(rows, label), 5).to_spec()
-    assert isinstance(network_of(RandomForestClassifier(2).fit(rows, label), 5), TreeNetwork)
+        network_of(GaussianNB().fit(rows, label)).to_spec()
+    assert isinstance(network_of(RandomForestClassifier(2).fit(rows, label)), TreeNetwork)
 
 
 def test_linearnetwork_in_short() -> None:

@@ -7,7 +7,8 @@ from sklearn.metrics import roc_auc_score
 
 from splitpu.errors import InputError
 from splitpu.learners.catalogue import Bagging, Boosting, Logistic
-from splitpu.learners.split_learner import SplitLearner, honest_scores, posteriors, split
+from splitpu.learners.crossfit import Task
+from splitpu.learners.split_learner import SplitLearner, posteriors, split
 
 
 def a_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -30,7 +31,7 @@ def test_posteriors_have_the_prior_as_their_mean() -> None:
 
 def test_easy_rows_carry_fewer_wrong_labels_than_hard_ones() -> None:
     rows, truth, labelled = a_table()
-    q = posteriors(honest_scores(Bagging(trees=40), rows, labelled, None, seed=0), labelled, 0.3)
+    q = posteriors(Task(rows, labelled).out_of_fold(Bagging(trees=40), 3)[0], labelled, 0.3)
     found = split(rows, labelled, q, tau=0.85)
     wrong = (q > 0.5) != truth
     hard = ~found.easy & ~labelled

@@ -26,7 +26,7 @@ def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: 
     # Several processes share the work, and all of them have all logits in the end.
     device, world = hardware.device, hardware.world
     if rows.sparse is not None and isinstance(network, LearnerBackbone):
-        return torch.from_numpy(network.learner.sparse_logits(rows.sparse)).to(device)
+        return torch.from_numpy(network.learner.scores(rows.sparse)).to(device)
     own_first, own_end = world.share(len(rows))
     logits = torch.empty(own_end - own_first, device=device)  # filled in place: joining parts takes twice the memory
     done = 0
@@ -57,7 +57,7 @@ def predict_logits(
     """Logits of any rows; the array may be memory-mapped and larger than memory, or sparse rows."""
     sparse = features if is_sparse(features) else None
     if sparse is not None and views.keeps_rows and isinstance(network, LearnerBackbone):
-        return network.learner.sparse_logits(sparse)
+        return network.learner.scores(sparse)
     # A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
     # does not visibly depend on the rows it is asked with. Cheap on a CPU, and safe for our own vector networks.
     networks = network.members if isinstance(network, Ensemble) else [network]

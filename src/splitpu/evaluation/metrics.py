@@ -280,12 +280,20 @@ def recall_error(recall: float, positives: int) -> float:
 
 def auc_against_unlabelled(positive: Floats, unlabelled: Floats) -> tuple[float, float]:
     """The share of pairs of P and U in the right order, and its error from how much single rows move it (DeLong)."""
-    ordered_u, ordered_p = np.sort(unlabelled), np.sort(positive)
-    below = (np.searchsorted(ordered_u, positive, "left") + np.searchsorted(ordered_u, positive, "right")) / 2
-    under = (np.searchsorted(ordered_p, unlabelled, "left") + np.searchsorted(ordered_p, unlabelled, "right")) / 2
-    of_positive, of_unlabelled = below / len(unlabelled), 1 - under / len(positive)
+    of_positive, of_unlabelled = placements(positive, unlabelled)
     error = np.sqrt(of_positive.var() / len(positive) + of_unlabelled.var() / len(unlabelled))
     return float(of_positive.mean()), float(error)
+
+
+def placements(positive: Floats, other: Floats) -> tuple[Floats, Floats]:
+    """For each positive the share of the others below it, for each other that of the positives above; ties are half."""
+
+    def share_below(scores: Floats, among: Floats) -> Floats:
+        ordered = np.sort(among)
+        below = np.searchsorted(ordered, scores, "left") + np.searchsorted(ordered, scores, "right")
+        return np.asarray(below / (2 * len(ordered)))
+
+    return share_below(positive, other), 1 - share_below(other, positive)
 
 
 def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> float:

@@ -14,30 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.data.sparse_rows import is_sparse_matrix
 from splitpu.errors import InputError
-from splitpu.learners.catalogue import (
-    Bagging,
-    Boosting,
-    Fitted,
-    Learner,
-    Logistic,
-    NaiveBayes,
-    Rows,
-    fewer_rows,
-    is_sparse,
-    learner,
-)
-from splitpu.learners.crossfit import (
-    Auc,
-    Difference,
-    auc_of,
-    compare_auc,
-    fold_numbers,
-    out_of_fold,
-    platt,
-    stages_out_of_fold,
-)
-from splitpu.learners.learner_networks import AverageNetwork, LearnerNetwork
+from splitpu.learners.catalogue import Bagging, Boosting, Fitted, Learner, Logistic, NaiveBayes, Rows, learner
+from splitpu.learners.crossfit import Auc, Difference, Task, auc_of, compare_auc, fitted_in_folds, platt
+from splitpu.learners.learner_networks import AverageNetwork
 from splitpu.learners.split_learner import SplitLearner, posteriors
 from splitpu.types import Floats, Mask
 
@@ -53,27 +34,6 @@ MEMBERS = 4  # of a mean, at most
 FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
 CERTAIN = 15.0  # how much a label that somebody gave counts beside one that is inferred
 STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
-
-
-@dataclass
-class FittedAverage:
-    """The mean of some learners' calibrated logits, and so a calibrated logit of "labelled" itself."""
-
-    members: Sequence[Fitted]
-    slope: Sequence[float]
-    offset: Sequence[float]
-    share: Sequence[float]
-    out_of_bag: Floats | None = None
-
-    def scores(self, rows: Rows) -> Floats:
-        total = np.zeros(rows.shape[0])
-        for member, slope, offset, share in zip(self.members, self.slope, self.offset, self.share, strict=True):
-            total += share * (slope * member.scores(rows) + offset)
-        return total
-
-    def network(self) -> LearnerNetwork:
-        members = [member.network() for member in self.members]
-        return AverageNetwork(members).filled(slope=self.slope, offset=self.offset, share=self.share)
 
 
 @dataclass
@@ -99,11 +59,11 @@ class Choice:
     """
 
     name: str
-    fitted: FittedAverage
+    fitted: AverageNetwork
     scores: Floats = field(repr=False)
     auc: Auc
     base: Candidate
-    base_fitted: FittedAverage  # the best single learner, on the same scale as what is shipped
+    base_fitted: AverageNetwork  # the best single learner, on the same scale as what is shipped
     base_scores: Floats = field(repr=False)
     candidates: list[Candidate]
     rows_for_choice: int
@@ -147,9 +107,9 @@ def choose(
     if labelled.sum() < 2 or (~labelled).sum() < 2:
         raise InputError("choosing a learner out of fold needs at least two labelled and two unlabelled rows")
     wanted = suited(rows) if candidates is None else [learner(one) for one in candidates]
-    task = _Task(rows, labelled, sample_weight, None if groups is None else np.asarray(groups), seed)
+    task = Task(rows, labelled, sample_weight, None if groups is None else np.asarray(groups), seed)
     part = task if len(labelled) <= CHOOSE_ROWS else task.fewer(CHOOSE_ROWS)
-    judged = [candidate for one in wanted for candidate in _judged(one, part)]
+    judged = [_judged(one, part) for one in wanted]
     base = max(judged, key=lambda one: one.auc.value)
     if candidates is None and len(labelled) <= STUDENT_ROWS:
         judged.append(_student(base, part, prior))
@@ -175,7 +135,7 @@ def choose(
 
 def suited(rows: Rows) -> list[Learner]:
     """The candidates that suit the rows: sparse ones get linear models, dense ones trees and smooth borders too."""
-    if is_sparse(rows):
+    if is_sparse_matrix(rows):
         found = [Logistic("logistic", 1.0), Logistic("logistic, strong penalty", 0.1)]
         counts = rows.nnz and rows.data.min() >= 0
         smoothing = [NaiveBayes("naive bayes", 0.3), NaiveBayes("naive bayes, little smoothing", 0.1)]
@@ -186,54 +146,23 @@ def suited(rows: Rows) -> list[Learner]:
     return [learner(name) for name in names]
 
 
-@dataclass
-class _Task:
-    """Rows, labels and all that a fit of them needs."""
-
-    rows: Rows
-    labelled: Mask
-    weight: Floats | None
-    groups: npt.NDArray[Any] | None
-    seed: int
-
-    def fewer(self, most: int) -> "_Task":
-        kept = fewer_rows(self.labelled, most, self.seed)
-        weight = None if self.weight is None else self.weight[kept]
-        groups = None if self.groups is None else self.groups[kept]
-        return _Task(self.rows[kept], self.labelled[kept], weight, groups, self.seed)
-
-    def folds(self, number: int) -> Any:
-        number = max(2, min(number, int(self.labelled.sum())))
-        return fold_numbers(self.labelled, number, self.seed, self.groups)
-
-    def out_of_fold(self, one: Learner, number: int) -> tuple[Floats, Fitted | None]:
-        """Honest scores of all rows, and the learner on all of them where that came with it."""
-        if isinstance(one, Bagging) and self.groups is None and self.weight is None:
-            fitted = one.fit(self.rows, self.labelled, seed=self.seed)
-            assert fitted.out_of_bag is not None
-            return fitted.out_of_bag, fitted
-        folds = self.folds(number)
-        scores = out_of_fold(one, self.rows, self.labelled, folds, sample_weight=self.weight, seed=self.seed)
-        return scores, None
-
-
-def _judged(one: Learner, task: _Task) -> list[Candidate]:
+def _judged(one: Learner, task: Task) -> Candidate:
     """A candidate with its scores; of a boosting the best number of stages, which differs from table to table."""
-    started = time.perf_counter()
+    started, fitted = time.perf_counter(), None
     if isinstance(one, Boosting) and task.weight is None:
-        folds = task.folds(3)
-        longest = replace(one, stages=max(STAGES))
-        found = stages_out_of_fold(longest, task.rows, task.labelled, folds, STAGES, seed=task.seed)
-        aucs = {number: auc_of(scores, task.labelled) for number, scores in found.items()}
-        best = max(STAGES, key=lambda number: aucs[number].value)
-        spent = time.perf_counter() - started
-        return [Candidate(one.name, replace(one, stages=best), aucs[best], spent, found[best])]
-    scores, fitted = task.out_of_fold(one, FOLDS)
+        found = {number: np.empty(len(task.labelled)) for number in STAGES}
+        for held, longest in fitted_in_folds(replace(one, stages=max(STAGES)), task, task.folds(3)):
+            for number, scores in longest.at_stages(task.rows[held], STAGES).items():
+                found[number][held] = scores
+        best = max(STAGES, key=lambda number: auc_of(found[number], task.labelled).value)
+        one, scores = replace(one, stages=best), found[best]
+    else:
+        scores, fitted = task.out_of_fold(one, FOLDS)
     auc = auc_of(scores, task.labelled)
-    return [Candidate(one.name, one, auc, time.perf_counter() - started, scores, fitted=fitted)]
+    return Candidate(one.name, one, auc, time.perf_counter() - started, scores, fitted=fitted)
 
 
-def _student(base: Candidate, task: _Task, prior: float | None) -> Candidate:
+def _student(base: Candidate, task: Task, prior: float | None) -> Candidate:
     """The best candidate's Split-PU student, its teacher and split made anew in every fold.
 
     Most students do not beat their base, and a student costs more than all other candidates together: one that is
@@ -244,14 +173,10 @@ def _student(base: Candidate, task: _Task, prior: float | None) -> Candidate:
     if isinstance(teacher, Bagging):
         teacher = replace(teacher, trees=min(teacher.trees, TEACHER_TREES))  # its labels are soft anyway
     pupil = SplitLearner(teacher, base.learner, prior=prior)
-    folds, scores, seen = task.folds(3), np.full(len(task.labelled), np.nan), np.zeros(len(task.labelled), dtype=bool)
-    for fold in np.unique(folds):
-        held = folds == fold
-        weight = None if task.weight is None else task.weight[~held]
-        taught = np.flatnonzero(~held)
-        fitted = pupil.fit(task.rows[taught], task.labelled[taught], sample_weight=weight, seed=task.seed)
-        scores[held] = fitted.scores(task.rows[np.flatnonzero(held)])
-        seen |= held
+    scores, seen = np.full(len(task.labelled), np.nan), np.zeros(len(task.labelled), dtype=bool)
+    for held, fitted in fitted_in_folds(pupil, task, task.folds(3)):
+        scores[held] = fitted.scores(task.rows[held])
+        seen[held] = True
         gain = compare_auc(scores[seen], base.scores[seen], task.labelled[seen])
         if gain.value <= 0:
             break
@@ -277,13 +202,8 @@ def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
         behind = compare_auc(best.scores, one.scores, labelled)
         if behind.value < ALIKE * behind.error and len(members) < MEMBERS:
             members.append(one)
-    total = np.mean([calibrated(one.scores, labelled) for one in members], axis=0)
+    _, total = _mean_logits([one.scores for one in members], labelled)
     return members if auc_of(total, labelled).value >= best.auc.value - SLACK else [best]
-
-
-def calibrated(scores: Floats, labelled: Mask) -> Floats:
-    slope, offset = platt(scores, labelled)
-    return slope * scores + offset
 
 
 def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
@@ -348,8 +268,7 @@ def taught_answers(
     target, weight = what_is_known(expected, labelled, answers)
     given = np.ones(len(labelled)) if sample_weight is None else sample_weight
     weight = weight * given
-    task = _Task(rows, labelled, weight, None if groups is None else np.asarray(groups), seed)
-    folds = task.folds(3)
+    folds = Task(rows, labelled, weight, None if groups is None else np.asarray(groups), seed).folds(3)
 
     def again(one: Candidate, weight: Floats) -> tuple[Fitted, Floats]:
         pupil = one.learner
@@ -374,7 +293,7 @@ def taught_answers(
         pupils = [one for one in candidates if one.name in (choice.base.name, "logistic")]
         alone, told = _mean_of([again(one, given * (labelled | (answers != 0))) for one in pupils], labelled)
         part = float(expected[~labelled].mean())
-        fitted = FittedAverage([fitted, alone], [1.0, 1.0], [0.0, 0.0], [1 - part, part])
+        fitted = AverageNetwork([fitted, alone]).filled(slope=[1.0, 1.0], share=[1 - part, part])
         scores = (1 - part) * scores + part * told
         judged = Candidate("answers alone", choice.base.learner, auc_of(told, labelled), 0.0, told, chosen=True)
         judged.seconds = time.perf_counter() - started
@@ -383,7 +302,7 @@ def taught_answers(
     return replace(choice, name=name, fitted=fitted, scores=scores, auc=auc, candidates=candidates)
 
 
-def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Floats]:
+def _refitted(one: Candidate, part: Task, task: Task) -> tuple[Fitted, Floats]:
     """The candidate on all rows, and its out-of-fold scores of all of them."""
     scores, whole = one.scores, one.fitted
     if part is not task:
@@ -393,17 +312,21 @@ def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Floats]
     return whole, scores
 
 
-def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[FittedAverage, Floats]:
-    """The mean of calibrated logits of some learners, and its out-of-fold scores."""
-    maps = [platt(scores, labelled) for _, scores in found]
-    logits = [slope * scores + offset for (_, scores), (slope, offset) in zip(found, maps, strict=True)]
-    total = np.asarray(np.mean(logits, axis=0))
+def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[AverageNetwork, Floats]:
+    """The mean of calibrated logits of some learners, itself a calibrated logit, and its out-of-fold scores."""
+    maps, total = _mean_logits([scores for _, scores in found], labelled)
     # The mean of calibrated logits is too timid where the members differ: it is calibrated once more, as a whole.
     slope, offset = platt(total, labelled)
-    whole = FittedAverage(
-        [one for one, _ in found],
-        [slope * one for one, _ in maps],
-        [slope * one + offset for _, one in maps],
-        [1 / len(found)] * len(found),
+    whole = AverageNetwork([one.as_network() for one, _ in found]).filled(
+        slope=[slope * one for one, _ in maps],
+        offset=[slope * one + offset for _, one in maps],
+        share=[1 / len(found)] * len(found),
     )
     return whole, slope * total + offset
+
+
+def _mean_logits(found: Sequence[Floats], labelled: Mask) -> tuple[list[tuple[float, float]], Floats]:
+    """Slopes and offsets that bring scores of several learners to one scale, and their mean on it."""
+    maps = [platt(scores, labelled) for scores in found]
+    logits = [slope * scores + offset for scores, (slope, offset) in zip(found, maps, strict=True)]
+    return maps, np.asarray(np.mean(logits, axis=0))

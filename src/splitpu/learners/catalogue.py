@@ -15,35 +15,32 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from splitpu.data.sparse_rows import is_sparse_matrix
 from splitpu.errors import InputError
 from splitpu.learners.learner_networks import (
-    TINIEST_SHARE,
+    ForeignNetwork,
     KernelNetwork,
     LearnerNetwork,
     LinearNetwork,
-    TreeNetwork,
-    flat_stages,
-    flat_trees,
-    network_of,
+    logit,
+    network_of_stages,
+    network_of_trees,
 )
 from splitpu.types import Floats, Indices, Mask
 
 Rows = Any  # a dense array of numbers or a scipy CSR matrix: scipy ships no types
 
 MOST_ROWS = 200_000
-CHUNK = 65_536  # rows scored at once by the kernel learner, whose memory is rows times landmarks
 
 
 class Fitted(Protocol):
-    """A fitted learner. `out_of_bag` are scores of the training rows by the parts that never saw them, if there are."""
-
-    out_of_bag: Floats | None
+    """A fitted learner."""
 
     def scores(self, rows: Rows) -> Floats:
         """Logits of "labelled", one per row."""
         ...
 
-    def network(self) -> LearnerNetwork:
+    def as_network(self) -> LearnerNetwork:
         """The same function as a network of plain tensors."""
         ...
 
@@ -58,60 +55,13 @@ class Learner(Protocol):
 
 
 @dataclass
-class FittedLinear:
-    """`weight . x + bias` on raw columns; `missing` is what a column's being empty adds."""
-
-    weight: Floats
-    bias: float
-    missing: Floats
-    centre: Floats
-    out_of_bag: Floats | None = None
-
-    def scores(self, rows: Rows) -> Floats:
-        if is_sparse(rows):
-            return np.asarray(rows @ self.weight).ravel() + self.bias
-        gone = np.isnan(rows)
-        if not gone.any():
-            return np.asarray(rows @ self.weight + self.bias, dtype=np.float64)
-        return np.asarray(np.where(gone, self.centre, rows) @ self.weight + gone @ self.missing + self.bias)
-
-    def network(self) -> LearnerNetwork:
-        buffers = {name: getattr(self, name) for name in ("weight", "bias", "missing", "centre")}
-        return LinearNetwork(len(self.weight)).filled(**buffers)
-
-
-@dataclass
-class FittedKernel:
-    """Gaussian bumps around landmark rows of the standardised columns."""
-
-    centre: Floats
-    scale: Floats
-    landmarks: Floats
-    weight: Floats
-    bias: float
-    width: float
-    out_of_bag: Floats | None = None
-
-    def scores(self, rows: Rows) -> Floats:
-        parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
-        return np.concatenate(
-            [bumps(self.standard(part), self.landmarks, self.width) @ self.weight for part in parts]
-        ) + (self.bias)
-
-    def standard(self, rows: Floats) -> Floats:
-        return standardised(rows, self.centre, self.scale)
-
-    def network(self) -> LearnerNetwork:
-        buffers = {name: getattr(self, name) for name in ("centre", "scale", "landmarks", "weight", "bias", "width")}
-        return KernelNetwork(len(self.centre), len(self.landmarks)).filled(**buffers)
-
-
-@dataclass
 class FittedTrees:
-    """Single trees with equal votes (a bagging, a forest); the logit of their mean share of positives."""
+    """Single trees with equal votes (a bagging, a forest); the logit of their mean share of positives.
+
+    `out_of_bag` are scores of the training rows by the trees that never saw them, if there are such.
+    """
 
     trees: Sequence[Any]
-    columns: int
     out_of_bag: Floats | None = None
 
     def scores(self, rows: Rows) -> Floats:
@@ -121,9 +71,8 @@ class FittedTrees:
             total += tree_share(tree, rounded)
         return logit(total / len(self.trees))
 
-    def network(self) -> LearnerNetwork:
-        flat = flat_trees(self.trees, [1 / len(self.trees)] * len(self.trees))
-        return TreeNetwork.of(flat, self.columns, shares=True, rounded=True)
+    def as_network(self) -> LearnerNetwork:
+        return network_of_trees(self.trees, 1 / len(self.trees), shares=True)
 
 
 @dataclass
@@ -132,8 +81,6 @@ class FittedStages:
 
     model: Any
     stages: int
-    columns: int
-    out_of_bag: Floats | None = None
 
     def scores(self, rows: Rows) -> Floats:
         return self.at_stages(rows, (self.stages,))[self.stages]
@@ -143,35 +90,14 @@ class FittedStages:
         values = np.ascontiguousarray(rows, dtype=np.float64)
         total = np.full(len(values), float(np.ravel(self.model._baseline_prediction)[0]))
         found, bitsets = {}, self.model._bin_mapper.make_known_categories_bitsets()
-        for number, stage in enumerate(self.model._predictors, start=1):
-            if number > max(wanted):
-                break
-            total = total + stage[0].predict(values, *bitsets, n_threads=1)
+        for number, (stage,) in enumerate(self.model._predictors[: max(wanted)], start=1):
+            total = total + stage.predict(values, *bitsets, n_threads=1)
             if number in wanted:
                 found[number] = total
         return {stages: found.get(stages, total) for stages in wanted}
 
-    def network(self) -> LearnerNetwork:
-        flat = flat_stages([stage[0] for stage in self.model._predictors[: self.stages]])
-        start = float(np.ravel(self.model._baseline_prediction)[0])
-        return TreeNetwork.of(flat, self.columns, shares=False, rounded=False, start=start)
-
-
-@dataclass
-class FittedGiven:
-    """A classifier of the user's, through whichever of scikit-learn's ways of answering it has."""
-
-    model: Any
-    columns: int
-    out_of_bag: Floats | None = None
-
-    def scores(self, rows: Rows) -> Floats:
-        if hasattr(self.model, "predict_proba"):
-            return logit(np.asarray(self.model.predict_proba(rows), dtype=np.float64)[:, -1])
-        return np.asarray(self.model.decision_function(rows), dtype=np.float64).ravel()
-
-    def network(self) -> LearnerNetwork:
-        return network_of(self.model, self.columns)
+    def as_network(self) -> LearnerNetwork:
+        return network_of_stages(self.model, self.stages)
 
 
 @dataclass(frozen=True)
@@ -187,11 +113,9 @@ class Logistic:
     strength: float = 1.0
     even: bool = True
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedLinear:
-        from sklearn.linear_model import LogisticRegression
-
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> LinearNetwork:
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed)
-        sparse = is_sparse(rows)
+        sparse = is_sparse_matrix(rows)
         columns = rows.shape[1]
         centre, scale = (np.zeros(columns), np.ones(columns)) if sparse else centre_and_scale(rows)
         prepared = rows if sparse else standardised(rows, centre, scale)
@@ -201,13 +125,13 @@ class Logistic:
         prepared, label, weight = as_two_classes(prepared, target, weight)
         weight = weight * len(weight) / weight.sum()
         quick = not sparse and prepared.shape[1] <= 300
-        model = LogisticRegression(C=self.strength, solver="newton-cholesky" if quick else "lbfgs", max_iter=300)
-        quietly(model.fit, prepared, label, sample_weight=balanced(label, weight) if self.even else weight)
-        found = np.asarray(model.coef_, dtype=np.float64)[0]
+        how = {"C": self.strength, "solver": "newton-cholesky" if quick else "lbfgs", "max_iter": 300}
+        found, bias = logistic_line(prepared, label, balanced(label, weight) if self.even else weight, **how)
         missing = np.zeros(columns)
         missing[gone] = found[columns:]
         slope = found[:columns] / scale
-        return FittedLinear(slope, float(model.intercept_[0]) - float(centre @ slope), missing, centre)
+        bias -= float(centre @ slope)
+        return LinearNetwork(columns).filled(weight=slope, bias=bias, missing=missing, centre=centre)
 
 
 @dataclass(frozen=True)
@@ -219,10 +143,8 @@ class Kernel:
     strength: float = 1.0
     width: float = 1.0  # times one over the number of columns
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedKernel:
-        from sklearn.linear_model import LogisticRegression
-
-        if is_sparse(rows):
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> KernelNetwork:
+        if is_sparse_matrix(rows):
             raise InputError("the kernel learner takes no sparse rows: use logistic, bagging or naive bayes for them")
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed, most=MOST_ROWS // 4)
         centre, scale = centre_and_scale(rows)
@@ -238,10 +160,11 @@ class Kernel:
         kept = values > 1e-6 * values[-1]
         projection = vectors[:, kept] / np.sqrt(values[kept])
         prepared, label, weight = as_two_classes(bumps(standard, landmarks, width) @ projection, target, weight)
-        model = LogisticRegression(C=self.strength, solver="newton-cholesky", max_iter=50)
-        quietly(model.fit, prepared, label, sample_weight=balanced(label, weight * len(weight) / weight.sum()))
-        found = projection @ np.asarray(model.coef_, dtype=np.float64)[0]
-        return FittedKernel(centre, scale, landmarks, found, float(model.intercept_[0]), width)
+        weight = balanced(label, weight * len(weight) / weight.sum())
+        how = {"C": self.strength, "solver": "newton-cholesky", "max_iter": 50}
+        found, bias = logistic_line(prepared, label, weight, **how)
+        buffers = {"centre": centre, "scale": scale, "landmarks": landmarks, "bias": bias, "width": width}
+        return KernelNetwork(rows.shape[1], len(landmarks)).filled(weight=projection @ found, **buffers)
 
 
 @dataclass(frozen=True)
@@ -254,16 +177,15 @@ class NaiveBayes:
     name: str = "naive bayes"
     strength: float = 0.3
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedLinear:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> LinearNetwork:
         target, weight = checked(rows, target, sample_weight)
-        if (rows.data if is_sparse(rows) else rows).min(initial=0) < 0:
+        if (rows.data if is_sparse_matrix(rows) else rows).min(initial=0) < 0:
             raise InputError("naive bayes needs counts or TF-IDF: there are negative numbers among the features")
         ratio = np.zeros(rows.shape[1])
         for counts, sign in ((target * weight, 1.0), ((1 - target) * weight, -1.0)):
             used = np.asarray(rows.T @ counts).ravel() + self.strength
             ratio += sign * np.log(used / used.sum())
-        nothing = np.zeros(rows.shape[1])
-        return FittedLinear(ratio, 0.0, nothing, nothing)
+        return LinearNetwork(len(ratio)).filled(weight=ratio)
 
 
 @dataclass(frozen=True)
@@ -308,7 +230,7 @@ class Bagging:
                 votes += unseen * tree_share(tree, rounded)
                 unseen_by += unseen
         bag = logit(votes / np.maximum(unseen_by, 1)) if whole else None
-        return FittedTrees(trees, rows.shape[1], bag)
+        return FittedTrees(trees, bag)
 
 
 @dataclass(frozen=True)
@@ -339,7 +261,7 @@ class Boosting:
     def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedStages:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        if is_sparse(rows):
+        if is_sparse_matrix(rows):
             raise InputError("boosting takes no sparse rows: use logistic, bagging or naive bayes for them")
         plain = sample_weight is None and not is_soft(target)
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed)
@@ -357,7 +279,7 @@ class Boosting:
             random_state=seed,
         )
         model.fit(prepared, label, sample_weight=None if plain else balanced(label, weight))
-        return FittedStages(model, self.stages, rows.shape[1])
+        return FittedStages(model, self.stages)
 
 
 @dataclass(frozen=True)
@@ -372,7 +294,7 @@ class Given:
             raise InputError(f"{self.model!r:.60} is no scikit-learn classifier: it has no fit or no get_params")
         object.__setattr__(self, "name", self.name or type(self.model).__name__)
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedGiven:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> ForeignNetwork:
         from sklearn.base import clone
         from sklearn.utils.validation import has_fit_parameter
 
@@ -388,7 +310,7 @@ class Given:
             model.fit(prepared, label, sample_weight=weight)
         else:
             raise InputError(f"{type(model).__name__} takes no sample_weight: leave the weights out, or use another")
-        return FittedGiven(model, rows.shape[1])
+        return ForeignNetwork(model)
 
 
 LEARNERS: dict[str, Callable[[], Learner]] = {
@@ -417,10 +339,6 @@ def learner(wanted: Any) -> Learner:
         found: Learner = wanted
         return found
     raise InputError(f"{wanted!r:.60} is no learner: give a name ({', '.join(LEARNERS)}) or a scikit-learn classifier")
-
-
-def is_sparse(rows: Rows) -> bool:
-    return hasattr(rows, "tocsr")
 
 
 def is_soft(target: Any) -> bool:
@@ -513,7 +431,7 @@ def bumps(rows: Floats, landmarks: Floats, width: float) -> Floats:
 
 def as_float32(rows: Rows) -> Rows:
     """What scikit-learn's trees work on; done once, not once per tree."""
-    return rows.astype(np.float32) if is_sparse(rows) else np.ascontiguousarray(rows, dtype=np.float32)
+    return rows.astype(np.float32) if is_sparse_matrix(rows) else np.ascontiguousarray(rows, dtype=np.float32)
 
 
 def tree_share(tree: Any, rounded: Rows) -> Floats:
@@ -524,15 +442,13 @@ def tree_share(tree: Any, rounded: Rows) -> Floats:
     return np.asarray(value[:, 1] / np.maximum(value.sum(1), 1e-300), dtype=np.float64)
 
 
-def logit(share: Floats) -> Floats:
-    inside = np.clip(share, TINIEST_SHARE, 1 - TINIEST_SHARE)
-    return np.asarray(np.log(inside) - np.log1p(-inside))
-
-
-def quietly(fit: Callable[..., Any], *given: Any, **named: Any) -> None:
-    """Without the warnings about iterations and rows that no tree left out: neither is the user's to mend."""
+def logistic_line(rows: Rows, label: Mask, weight: Floats, **how: Any) -> tuple[Floats, float]:
+    """Weights and bias of a logistic regression; that it needs more iterations is not the user's to mend."""
     import warnings
+
+    from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit(*given, **named)
+        model = LogisticRegression(**how).fit(rows, label, sample_weight=weight)
+    return np.asarray(model.coef_, dtype=np.float64)[0], float(model.intercept_[0])

@@ -6,17 +6,20 @@ scored by a model that it taught.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from splitpu.errors import InputError
-from splitpu.learners.catalogue import Boosting, FittedStages, Learner, Rows
+from splitpu.evaluation.metrics import placements
+from splitpu.learners.catalogue import Bagging, Fitted, Learner, Rows, fewer_rows
 from splitpu.types import Floats, Indices, Mask
 
-LEVEL = 0.95
+_REACH = NormalDist().inv_cdf(0.975)  # standard errors on either side of a 95 % interval
 
 
 @dataclass(frozen=True)
@@ -65,29 +68,51 @@ def fold_numbers(labelled: Mask, number: int, seed: int, groups: npt.ArrayLike |
     return folds
 
 
-def out_of_fold(
-    learner: Learner, rows: Rows, labelled: Mask, folds: Indices, *, sample_weight: Floats | None = None, seed: int = 0
-) -> Floats:
+@dataclass
+class Task:
+    """Rows, labels and all that a fit of them needs."""
+
+    rows: Rows
+    labelled: Any  # a mask, or what else the learner is to be taught
+    weight: Floats | None = None
+    groups: npt.NDArray[Any] | None = None
+    seed: int = 0
+
+    def fewer(self, most: int) -> "Task":
+        kept = fewer_rows(self.labelled, most, self.seed)
+        weight = None if self.weight is None else self.weight[kept]
+        groups = None if self.groups is None else self.groups[kept]
+        return Task(self.rows[kept], self.labelled[kept], weight, groups, self.seed)
+
+    def folds(self, number: int) -> Indices:
+        number = max(2, min(number, int(self.labelled.sum())))
+        return fold_numbers(self.labelled, number, self.seed, self.groups)
+
+    def out_of_fold(self, one: Learner, number: int) -> tuple[Floats, Fitted | None]:
+        """Scores of all rows by parts of a learner that never saw them, and that on all rows where it came with them.
+
+        Out of bag where the learner has that, else out of fold.
+        """
+        if isinstance(one, Bagging) and self.groups is None and self.weight is None:
+            fitted = one.fit(self.rows, self.labelled, seed=self.seed)
+            if fitted.out_of_bag is not None:
+                return fitted.out_of_bag, fitted
+        return out_of_fold(one, self, self.folds(number)), None
+
+
+def fitted_in_folds(learner: Learner, task: Task, folds: Indices) -> Iterator[tuple[Indices, Any]]:
+    """The rows of every fold, with the learner fitted without them."""
+    for fold in np.unique(folds):
+        held, taught = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+        weight = None if task.weight is None else task.weight[taught]
+        yield held, learner.fit(task.rows[taught], task.labelled[taught], sample_weight=weight, seed=task.seed)
+
+
+def out_of_fold(learner: Learner, task: Task, folds: Indices) -> Floats:
     """The score of every row by the learner fitted without the row's fold."""
-    scores = np.empty(len(labelled))
-    for fold in np.unique(folds):
-        held = folds == fold
-        weight = None if sample_weight is None else sample_weight[~held]
-        fitted = learner.fit(rows[np.flatnonzero(~held)], labelled[~held], sample_weight=weight, seed=seed)
-        scores[held] = fitted.scores(rows[np.flatnonzero(held)])
-    return scores
-
-
-def stages_out_of_fold(
-    learner: Boosting, rows: Rows, labelled: Mask, folds: Indices, stages: Sequence[int], *, seed: int = 0
-) -> dict[int, Floats]:
-    """Out-of-fold scores after several numbers of stages, for the price of the largest."""
-    scores = {number: np.empty(len(labelled)) for number in stages}
-    for fold in np.unique(folds):
-        held = folds == fold
-        fitted: FittedStages = learner.fit(rows[~held], labelled[~held], seed=seed)
-        for number, found in fitted.at_stages(rows[held], stages).items():
-            scores[number][held] = found
+    scores = np.empty(len(folds))
+    for held, fitted in fitted_in_folds(learner, task, folds):
+        scores[held] = fitted.scores(task.rows[held])
     return scores
 
 
@@ -96,19 +121,24 @@ def auc_of(scores: Floats, labelled: Mask) -> Auc:
 
     The interval is made on the logit scale, so that it stays between 0 and 1; a perfect ranking gets one too.
     """
-    value, of_positive, of_other = _placements(scores, labelled)
-    error = math.sqrt(_variance(of_positive) + _variance(of_other))
-    low, high = _logit_interval(value, error, len(of_positive), len(of_other))
-    return Auc(value, low, high, error)
+    of_positive, of_other = _placements(scores, labelled)
+    value, error = float(of_positive.mean()), math.sqrt(_variance(of_positive) + _variance(of_other))
+    edge = 0.5 / (min(len(of_positive), len(of_other)) + 1)
+    inside = min(max(value, edge), 1 - edge)
+    wide = error  # at 0 or 1 that of half a row in the wrong place
+    if inside != value:
+        wide = max(error, math.sqrt(inside * (1 - inside) / (len(labelled) + 2)))
+    middle, reach = math.log(inside / (1 - inside)), _REACH * wide / (inside * (1 - inside))
+    low, high = (1 / (1 + math.exp(-min(max(end, -700.0), 700.0))) for end in (middle - reach, middle + reach))
+    return Auc(value, min(low, value), max(high, value), error)
 
 
 def compare_auc(first: Floats, second: Floats, labelled: Mask) -> Difference:
     """The AUC of the first less that of the second on the same rows (paired DeLong)."""
-    value, of_positive, of_other = _placements(first, labelled)
-    other_value, other_positive, other_other = _placements(second, labelled)
+    (of_positive, of_other), (other_positive, other_other) = (_placements(one, labelled) for one in (first, second))
     error = math.sqrt(_variance(of_positive - other_positive) + _variance(of_other - other_other))
-    reach = normal_quantile(LEVEL) * error
-    return Difference(value - other_value, value - other_value - reach, value - other_value + reach, error)
+    gain = float(of_positive.mean()) - float(other_positive.mean())
+    return Difference(gain, gain - _REACH * error, gain + _REACH * error, error)
 
 
 def platt(scores: Floats, labelled: Mask) -> tuple[float, float]:
@@ -125,36 +155,11 @@ def platt(scores: Floats, labelled: Mask) -> tuple[float, float]:
     return slope, float(model.intercept_[0]) - slope * centre
 
 
-def normal_quantile(level: float) -> float:
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(0.5 + level / 2)
-
-
-def _placements(scores: Floats, labelled: Mask) -> tuple[float, Floats, Floats]:
-    """The AUC; for each labelled row the share of others below it, for each other the share of labelled above it."""
-    positive, other = np.asarray(scores[labelled], dtype=np.float64), np.asarray(scores[~labelled], dtype=np.float64)
-    if not len(positive) or not len(other):
+def _placements(scores: Floats, labelled: Mask) -> tuple[Floats, Floats]:
+    if labelled.all() or not labelled.any():
         raise InputError("an AUC needs labelled rows and unlabelled rows: one of the two is missing")
-    of_positive = _share_below(positive, np.sort(other))
-    of_other = 1 - _share_below(other, np.sort(positive))
-    return float(of_positive.mean()), of_positive, of_other
-
-
-def _share_below(scores: Floats, ordered: Floats) -> Floats:
-    below = np.searchsorted(ordered, scores, side="left") + np.searchsorted(ordered, scores, side="right")
-    return np.asarray(below / (2 * len(ordered)))
+    return placements(scores[labelled], scores[~labelled])
 
 
 def _variance(values: Floats) -> float:
     return float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.25
-
-
-def _logit_interval(value: float, error: float, positives: int, others: int) -> tuple[float, float]:
-    """On the logit scale; at 0 or 1 the width is that of half a row in the wrong place."""
-    edge = 0.5 / (min(positives, others) + 1)
-    inside = min(max(value, edge), 1 - edge)
-    error = max(error, math.sqrt(inside * (1 - inside) / (positives + others + 2)) if inside != value else error)
-    middle, reach = math.log(inside / (1 - inside)), normal_quantile(LEVEL) * error / (inside * (1 - inside))
-    low, high = (1 / (1 + math.exp(-min(max(end, -700.0), 700.0))) for end in (middle - reach, middle + reach))
-    return min(low, value), max(high, value)

@@ -6,19 +6,20 @@ nothing but gathers, comparisons and sums. `to_spec` gives the few sizes that sa
 and `check` take them from a file nobody vouches for.
 """
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from splitpu.data.sparse_rows import SparseRows
+from splitpu.data.sparse_rows import VALUES_AT_ONCE, is_sparse_matrix
 from splitpu.errors import InputError, ModelFileError
 from splitpu.networks.backbones import MLP, Backbone, Outputs
-from splitpu.types import Floats
+from splitpu.types import Flags, Floats
 
 Spec = dict[str, Any]
 
@@ -28,26 +29,22 @@ MOST_WIDE = 100_000  # columns of a network, each of which has hundreds of weigh
 MOST_NODES = 100_000_000
 MOST_DEPTH = 512
 MOST_MEMBERS = 64
+CHUNK = 65_536  # rows scored at once: the kernel's memory is rows times landmarks
 TINIEST_SHARE = 2.0**-20  # shares stay this far from 0 and 1 before the logit; exact in 32 bits, as ONNX writes it
 
 
-class FlatTrees(NamedTuple):
-    """Several trees as one list of nodes. A leaf points to itself, so that a fixed number of steps ends in it."""
-
-    feature: npt.NDArray[np.int64]
-    threshold: Floats
-    left: npt.NDArray[np.int64]
-    right: npt.NDArray[np.int64]
-    missing_left: npt.NDArray[np.bool_]
-    value: Floats
-    roots: npt.NDArray[np.int64]
-    depth: int
-
-
 class LearnerNetwork(nn.Module):
-    """What all of them share: a kind, sizes, and a check of the buffers against those sizes."""
+    """What all of them share: a kind, sizes, and a check of the buffers against those sizes.
+
+    Where the learner is arrays and sums anyway, fitting it gives this network at once.
+    """
 
     kind = ""
+    limits: ClassVar[Mapping[str, tuple[int, int] | None]] = {}  # of each size; None: it is true or false
+
+    def __init__(self, **sizes: int | bool) -> None:
+        super().__init__()
+        self.sizes = sizes
 
     def hold(self, kind: torch.dtype = torch.float64, **shapes: tuple[int, ...]) -> None:
         """Buffers of these names and shapes, all zero."""
@@ -60,48 +57,52 @@ class LearnerNetwork(nn.Module):
             self.get_buffer(name).copy_(torch.from_numpy(np.array(numbers)))
         return self
 
-    def sizes(self) -> Spec:
-        raise NotImplementedError
-
-    def sparse_logits(self, rows: SparseRows) -> Floats:
-        """The logit of every sparse row; where there is no shorter way, of a few rows made dense at a time."""
-        logits = np.empty(len(rows))
-        device = next(self.buffers(), torch.empty(0)).device
+    def scores(self, rows: Any) -> Floats:
+        """The logit of every dense or sparse row, of so many at a time as can be made dense."""
+        logits = np.empty(rows.shape[0])
+        device = next(self.buffers()).device
+        step = max(1, min(CHUNK, VALUES_AT_ONCE // rows.shape[1]))
         with torch.no_grad():
-            for some in rows.slices():
-                logits[some] = self(torch.from_numpy(rows.dense(some)).to(device)).cpu().numpy()
+            for start in range(0, len(logits), step):
+                some = rows[start : start + step]
+                dense = some.tocsr().toarray() if is_sparse_matrix(rows) else np.asarray(some)
+                logits[start : start + step] = self(torch.from_numpy(dense).to(device)).cpu().numpy()
         return logits
 
     def linear_weights(self) -> Floats | None:
         """By how much the logit rises with every column, where it does so everywhere alike."""
         return None
 
+    def as_network(self) -> "LearnerNetwork":
+        """A copy: two models may be made of one learner, on two devices."""
+        return copy.deepcopy(self)
+
     def to_spec(self) -> Spec:
         """Kind and sizes as plain JSON values: all that `from_spec` needs to build an empty one."""
-        return {"kind": self.kind, **self.sizes()}
+        return {"kind": self.kind, **self.sizes}
 
     def check(self) -> None:
         """Refuse buffers that no fitted learner could have: called after foreign weights were loaded."""
         for name, buffer in self.named_buffers():
             if buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
                 raise ModelFileError(f"the model's {name} holds values that are not finite: the file is damaged")
+            if name.split(".")[-1] in ("scale", "width") and not bool((buffer > 0).all()):
+                raise ModelFileError(f"the model's {name} is not above 0 throughout: the file is damaged")
 
 
 class LinearNetwork(LearnerNetwork):
     """`weight . x + bias`; a missing value counts as the column's centre, plus a weight for being missing."""
 
     kind = "linear"
+    limits: ClassVar = {"columns": (1, MOST_COLUMNS)}
     weight: Tensor
     missing: Tensor
     centre: Tensor
     bias: Tensor
 
     def __init__(self, columns: int) -> None:
-        super().__init__()
+        super().__init__(columns=columns)
         self.hold(weight=(columns,), missing=(columns,), centre=(columns,), bias=())
-
-    def sizes(self) -> Spec:
-        return {"columns": len(self.weight)}
 
     def forward(self, rows: Tensor) -> Tensor:
         values = rows.to(torch.float64)
@@ -112,8 +113,10 @@ class LinearNetwork(LearnerNetwork):
     def linear_weights(self) -> Floats | None:
         return np.asarray(self.weight.cpu().numpy(), dtype=np.float64)
 
-    def sparse_logits(self, rows: SparseRows) -> Floats:
-        """At the cost of the numbers that are there."""
+    def scores(self, rows: Any) -> Floats:
+        """Of sparse rows at the cost of the numbers that are there."""
+        if not is_sparse_matrix(rows):
+            return super().scores(rows)
         return np.asarray(rows.tocsr() @ self.weight.cpu().numpy() + float(self.bias), dtype=np.float64)
 
 
@@ -121,6 +124,7 @@ class KernelNetwork(LearnerNetwork):
     """A weighted sum of Gaussian bumps around landmark rows, on standardised columns (missing = the centre)."""
 
     kind = "kernel"
+    limits: ClassVar = {"columns": (1, MOST_COLUMNS), "landmarks": (1, MOST_NODES)}
     centre: Tensor
     scale: Tensor
     landmarks: Tensor
@@ -129,24 +133,42 @@ class KernelNetwork(LearnerNetwork):
     width: Tensor
 
     def __init__(self, columns: int, landmarks: int) -> None:
-        super().__init__()
+        super().__init__(columns=columns, landmarks=landmarks)
         self.hold(centre=(columns,), scale=(columns,), landmarks=(landmarks, columns))
         self.hold(weight=(landmarks,), bias=(), width=())
 
-    def sizes(self) -> Spec:
-        return {"columns": self.landmarks.shape[1], "landmarks": self.landmarks.shape[0]}
-
     def forward(self, rows: Tensor) -> Tensor:
-        values = rows.to(torch.float64)
-        standard = (torch.where(torch.isnan(values), self.centre, values) - self.centre) / self.scale
+        standard = _standardised(rows, self.centre, self.scale)
         inner = standard @ self.landmarks.T
         apart = (standard * standard).sum(1, keepdim=True) + (self.landmarks * self.landmarks).sum(1) - 2 * inner
         return torch.exp(-self.width * apart.clamp(min=0.0)) @ self.weight + self.bias
 
-    def check(self) -> None:
-        super().check()
-        if not bool((self.scale > 0).all()) or not bool(self.width > 0):
-            raise ModelFileError("the model's scales are not all above 0: the file is damaged")
+
+class Tree(NamedTuple):
+    """The nodes of one tree. A leaf points to itself, so that a fixed number of steps ends in it."""
+
+    feature: npt.NDArray[np.int64]
+    threshold: Floats
+    left: npt.NDArray[np.int64]
+    right: npt.NDArray[np.int64]
+    missing_left: Flags
+    value: Floats
+    depth: int
+
+    @classmethod
+    def of(cls, leaf: Flags, depth: int, **nodes: npt.NDArray[Any]) -> "Tree":
+        """From what scikit-learn keeps of every node, where leaves point anywhere."""
+        own, most = np.arange(len(leaf)), np.finfo(np.float64).max
+        return cls(
+            np.where(leaf, 0, nodes["feature"]).astype(np.int64),
+            # An infinite threshold (whatever is not missing goes left) as the largest number: files hold no infinity.
+            np.clip(np.where(leaf, 0.0, nodes["threshold"]), -most, most),
+            np.where(leaf, own, nodes["left"]).astype(np.int64),
+            np.where(leaf, own, nodes["right"]).astype(np.int64),
+            nodes["missing_left"].astype(bool) & ~leaf,
+            nodes["value"].astype(np.float64),
+            depth,
+        )
 
 
 class TreeNetwork(LearnerNetwork):
@@ -158,6 +180,14 @@ class TreeNetwork(LearnerNetwork):
     """
 
     kind = "trees"
+    limits: ClassVar = {
+        "columns": (1, MOST_COLUMNS),
+        "nodes": (1, MOST_NODES),
+        "trees": (1, MOST_NODES),
+        "depth": (0, MOST_DEPTH),
+        "shares": None,
+        "rounded": None,
+    }
     feature: Tensor
     threshold: Tensor
     left: Tensor
@@ -167,87 +197,72 @@ class TreeNetwork(LearnerNetwork):
     roots: Tensor
     start: Tensor
 
-    def __init__(self, columns: int, nodes: int, trees: int, depth: int, shares: bool, rounded: bool) -> None:
-        super().__init__()
-        self.columns, self.depth, self.shares, self.rounded = columns, depth, shares, rounded
+    def __init__(self, **sizes: int | bool) -> None:
+        super().__init__(**sizes)
+        nodes, trees = sizes["nodes"], sizes["trees"]
         self.hold(torch.int64, feature=(nodes,), left=(nodes,), right=(nodes,), roots=(trees,))
         self.hold(threshold=(nodes,), value=(nodes,), start=())
         self.hold(torch.bool, missing_left=(nodes,))
 
     @classmethod
-    def of(cls, trees: FlatTrees, columns: int, *, shares: bool, rounded: bool, start: float = 0.0) -> "TreeNetwork":
-        network = cls(columns, len(trees.value), len(trees.roots), trees.depth, shares, rounded)
-        return network.filled(start=start, **{name: one for name, one in trees._asdict().items() if name != "depth"})
-
-    def sizes(self) -> Spec:
-        return {
-            "columns": self.columns,
-            "nodes": len(self.value),
-            "trees": len(self.roots),
-            "depth": self.depth,
-            "shares": self.shares,
-            "rounded": self.rounded,
-        }
+    def of(cls, trees: Sequence[Tree], columns: int, *, shares: bool, rounded: bool, start: float = 0.0) -> Self:
+        """The trees end to end."""
+        roots = np.cumsum([0, *(len(tree.value) for tree in trees[:-1])]).astype(np.int64)
+        shifted = [
+            tree._replace(left=tree.left + at, right=tree.right + at) for tree, at in zip(trees, roots, strict=True)
+        ]
+        nodes = {name: np.concatenate([getattr(tree, name) for tree in shifted]) for name in Tree._fields[:-1]}
+        sizes = {"columns": columns, "nodes": len(nodes["value"]), "trees": len(trees)}
+        depth = max(tree.depth for tree in trees)
+        return cls(**sizes, depth=depth, shares=shares, rounded=rounded).filled(start=start, roots=roots, **nodes)
 
     def forward(self, rows: Tensor) -> Tensor:
-        values = rows.to(torch.float32).to(torch.float64) if self.rounded else rows.to(torch.float64)
+        values = rows.to(torch.float32).to(torch.float64) if self.sizes["rounded"] else rows.to(torch.float64)
         gone = torch.isnan(values)
         values = torch.where(gone, 0.0, values)
         at = self.roots.unsqueeze(0).expand(values.shape[0], -1)
-        for _ in range(self.depth):
+        for _ in range(self.sizes["depth"]):
             column = self.feature[at]
             below = values.gather(1, column) <= self.threshold[at]
             absent = gone.gather(1, column)
             go_left = (absent & self.missing_left[at]) | (~absent & below)  # `where` of booleans: not in every runtime
             at = torch.where(go_left, self.left[at], self.right[at])
         total = self.value[at].sum(1) + self.start
-        return _logit(total) if self.shares else total
+        if not self.sizes["shares"]:
+            return total
+        inside = total.clamp(TINIEST_SHARE, 1 - TINIEST_SHARE)
+        return torch.log(inside) - torch.log1p(-inside)
 
     def check(self) -> None:
         super().check()
         nodes, own = len(self.value), torch.arange(len(self.value))
         leaf = (self.left == own) & (self.right == own)
         onwards = (self.left > own) & (self.right > own) & (self.left < nodes) & (self.right < nodes)
-        if not bool((leaf | onwards).all()):
-            raise ModelFileError("a tree of the model has a branch that leads back or nowhere: the file is damaged")
-        if not bool(((self.feature >= 0) & (self.feature < self.columns)).all()):
-            raise ModelFileError("a tree of the model asks for a column that there is not: the file is damaged")
-        if not bool(((self.roots >= 0) & (self.roots < nodes)).all()):
-            raise ModelFileError("a tree of the model begins at a node that there is not: the file is damaged")
+        for sound, wrong in (
+            (leaf | onwards, "has a branch that leads back or nowhere"),
+            ((self.feature >= 0) & (self.feature < self.sizes["columns"]), "asks for a column that there is not"),
+            ((self.roots >= 0) & (self.roots < nodes), "begins at a node that there is not"),
+        ):
+            if not bool(sound.all()):
+                raise ModelFileError(f"a tree of the model {wrong}: the file is damaged")
 
 
 class PerceptronNetwork(LearnerNetwork):
     """Our network for vectors as a learner, in double precision, on columns that it standardises itself."""
 
     kind = "perceptron"
+    limits: ClassVar = {"columns": (1, MOST_WIDE)}
     centre: Tensor
     scale: Tensor
 
     def __init__(self, columns: int) -> None:
-        super().__init__()
+        super().__init__(columns=columns)
         self.hold(centre=(columns,), scale=(columns,))
         self.network = MLP((columns,)).double().eval().requires_grad_(False)
 
-    @classmethod
-    def of(cls, network: nn.Module, centre: Floats, scale: Floats) -> "PerceptronNetwork":
-        """A trained network behind the means and deviations of the columns that it was trained on."""
-        found = cls(len(centre)).filled(centre=centre, scale=scale)
-        found.network.load_state_dict(network.state_dict())
-        return found
-
-    def sizes(self) -> Spec:
-        return {"columns": len(self.centre)}
-
     def forward(self, rows: Tensor) -> Tensor:
-        values = rows.to(torch.float64)
-        standard = (torch.where(torch.isnan(values), self.centre, values) - self.centre) / self.scale
-        logit: Tensor = self.network(standard).logit
+        logit: Tensor = self.network(_standardised(rows, self.centre, self.scale)).logit
         return logit
-
-    def check(self) -> None:
-        super().check()
-        if not bool((self.scale > 0).all()):
-            raise ModelFileError("the model's scales are not all above 0: the file is damaged")
 
 
 class AverageNetwork(LearnerNetwork):
@@ -260,14 +275,15 @@ class AverageNetwork(LearnerNetwork):
     slope: Tensor
     offset: Tensor
     share: Tensor
+    members: Any  # a ModuleList of learners
 
     def __init__(self, members: Sequence[LearnerNetwork]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
         self.hold(slope=(len(members),), offset=(len(members),), share=(len(members),))
 
-    def sizes(self) -> Spec:
-        return {"members": [member.to_spec() for member in self._each()]}
+    def to_spec(self) -> Spec:
+        return {"kind": self.kind, "members": [member.to_spec() for member in self.members]}
 
     def forward(self, rows: Tensor) -> Tensor:
         logits = torch.stack([member(rows) for member in self.members], dim=1)
@@ -275,61 +291,38 @@ class AverageNetwork(LearnerNetwork):
 
     def linear_weights(self) -> Floats | None:
         """Where all members are linear, the mean of theirs."""
-        found = [weights for member in self._each() if (weights := member.linear_weights()) is not None]
+        found = [weights for member in self.members if (weights := member.linear_weights()) is not None]
         counts = (self.slope * self.share).cpu().numpy()
         return np.asarray(counts @ np.stack(found)) if len(found) == len(counts) else None
 
-    def sparse_logits(self, rows: SparseRows) -> Floats:
+    def scores(self, rows: Any) -> Floats:
         """Of each member in its own way."""
-        maps = zip(*(one.cpu().numpy() for one in (self.slope, self.offset, self.share)), strict=True)
-        found = np.zeros(len(rows))
-        for member, (slope, offset, share) in zip(self._each(), maps, strict=True):
-            found += (member.sparse_logits(rows) * slope + offset) * share
+        slope, offset, share = (one.cpu().numpy() for one in (self.slope, self.offset, self.share))
+        logits = np.stack([member.scores(rows) for member in self.members], axis=1)
+        found: Floats = ((logits * slope + offset) * share).sum(1)
         return found
 
     def check(self) -> None:
         super().check()
-        for member in self._each():
+        for member in self.members:
             member.check()
 
-    def _each(self) -> list[LearnerNetwork]:
-        return [member for member in self.members if isinstance(member, LearnerNetwork)]
+
+def _standardised(rows: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
+    values = rows.to(torch.float64)
+    return (torch.where(torch.isnan(values), centre, values) - centre) / scale
 
 
-def from_spec(spec: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None, deep: int = 0) -> LearnerNetwork:
+def from_spec(spec: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None) -> LearnerNetwork:
     """The network that a spec describes, with the tensors of a file in it if they are given.
 
     Sizes are compared with the tensors before anything is allocated, so that a file of a few bytes cannot ask for all
     the memory there is; what the tensors say is checked before anybody walks down a tree.
     """
-    if tensors is not None:
-        with torch.device("meta"):  # sizes alone, nothing is allocated
-            _compare(_empty(spec, deep).state_dict(), tensors)
-    network = _empty(spec, deep)
-    if tensors is not None:
-        network.load_state_dict(dict(tensors))
-        network.check()
-    return network
-
-
-def _empty(spec: Mapping[str, Any], deep: int) -> LearnerNetwork:
-    kind = spec.get("kind")
-    if kind == "linear":
-        return LinearNetwork(_whole(spec, "columns", MOST_COLUMNS))
-    if kind == "kernel":
-        return KernelNetwork(_whole(spec, "columns", MOST_COLUMNS), _whole(spec, "landmarks", MOST_NODES))
-    if kind == "trees":
-        columns, nodes = _whole(spec, "columns", MOST_COLUMNS), _whole(spec, "nodes", MOST_NODES)
-        trees, depth = _whole(spec, "trees", MOST_NODES), _whole(spec, "depth", MOST_DEPTH, least=0)
-        return TreeNetwork(columns, nodes, trees, depth, _yes_or_no(spec, "shares"), _yes_or_no(spec, "rounded"))
-    if kind == "perceptron":
-        return PerceptronNetwork(_whole(spec, "columns", MOST_WIDE))
-    if kind == "average":
-        return AverageNetwork([_empty(member, deep + 1) for member in _members(spec, deep)])
-    raise ModelFileError(f"{kind!r} is no kind of learner: one of linear, kernel, trees, perceptron, average")
-
-
-def _compare(promised: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    if tensors is None:
+        return _empty(spec)
+    with torch.device("meta"):  # sizes alone, nothing is allocated
+        promised = _empty(spec).state_dict()
     for name in promised.keys() ^ tensors.keys():
         there = "is missing from" if name in promised else "does not belong in"
         raise ModelFileError(f"the tensor {name} {there} this model: the file is damaged")
@@ -339,93 +332,66 @@ def _compare(promised: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> N
             raise ModelFileError(f"the tensor {name} has the shape {found}, but the model's description says {shape}")
         if tensors[name].dtype != wanted.dtype:
             raise ModelFileError(f"the model's {name} is {tensors[name].dtype} where {wanted.dtype} was expected")
+    network = _empty(spec)
+    network.load_state_dict(dict(tensors))
+    network.check()
+    return network
 
 
-def _members(spec: Mapping[str, Any], deep: int) -> list[Mapping[str, Any]]:
-    members = spec.get("members")
-    listed = isinstance(members, list) and all(isinstance(member, Mapping) for member in members)
-    if deep >= 3 or not isinstance(members, list) or not listed or not 1 <= len(members) <= MOST_MEMBERS:
-        raise ModelFileError("the model's list of members is not one to three levels of 1 to 64 learners")
-    return members
+def _empty(spec: Mapping[str, Any], deep: int = 0) -> LearnerNetwork:
+    kind = spec.get("kind")
+    if kind == AverageNetwork.kind:
+        members = spec.get("members")
+        listed = isinstance(members, list) and all(isinstance(member, Mapping) for member in members)
+        if deep >= 3 or not isinstance(members, list) or not listed or not 1 <= len(members) <= MOST_MEMBERS:
+            raise ModelFileError("the model's list of members is not one to three levels of 1 to 64 learners")
+        return AverageNetwork([_empty(member, deep + 1) for member in members])
+    plain: tuple[type[LearnerNetwork], ...] = (LinearNetwork, KernelNetwork, TreeNetwork, PerceptronNetwork)
+    for one in plain:
+        if kind == one.kind:
+            return one(**{name: _size(spec.get(name), name, limits) for name, limits in one.limits.items()})
+    raise ModelFileError(f"{kind!r} is no kind of learner: one of linear, kernel, trees, perceptron, average")
 
 
-def _whole(spec: Mapping[str, Any], name: str, most: int, least: int = 1) -> int:
-    number = spec.get(name)
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
-        raise ModelFileError(f"{name} must be a whole number from {least} to {most} in the model, not {number!r:.40}")
-    return number
+def _size(given: object, name: str, limits: tuple[int, int] | None) -> int:
+    if limits is None:
+        if not isinstance(given, bool):
+            raise ModelFileError(f"{name} must be true or false in the model, not {given!r:.40}")
+        return given
+    least, most = limits
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        raise ModelFileError(f"{name} must be a whole number from {least} to {most} in the model, not {given!r:.40}")
+    return given
 
 
-def _yes_or_no(spec: Mapping[str, Any], name: str) -> bool:
-    answer = spec.get(name)
-    if not isinstance(answer, bool):
-        raise ModelFileError(f"{name} must be true or false in the model, not {answer!r:.40}")
-    return answer
-
-
-def flat_trees(trees: Sequence[Any], weights: Sequence[float]) -> FlatTrees:
-    """scikit-learn's single trees, end to end; a leaf's value is the tree's weight times its share of positives."""
+def network_of_trees(trees: Sequence[Any], weight: float, *, shares: bool, start: float = 0.0) -> TreeNetwork:
+    """scikit-learn's single trees; a leaf's value is the weight times its share of positives."""
     parts = []
-    for one, weight in zip(trees, weights, strict=True):
+    for one in trees:
         tree = one.tree_
-        leaf = tree.children_left < 0
-        own = np.arange(tree.node_count)
         value = tree.value[:, 0, :]
         said = value[:, 0] if value.shape[1] == 1 else value[:, 1] / np.maximum(value.sum(1), 1e-300)
         if hasattr(one, "classes_") and len(one.classes_) == 1:
-            said = np.full(len(own), float(one.classes_[0]))
-        parts.append(
-            FlatTrees(
-                np.where(leaf, 0, tree.feature),
-                _finite(np.where(leaf, 0.0, tree.threshold)),
-                np.where(leaf, own, tree.children_left),
-                np.where(leaf, own, tree.children_right),
-                np.asarray(tree.missing_go_to_left, dtype=bool) & ~leaf,
-                weight * said,
-                np.zeros(1, dtype=np.int64),
-                int(tree.max_depth),
-            )
-        )
-    return _end_to_end(parts)
+            said = np.full(tree.node_count, float(one.classes_[0]))
+        nodes = {"feature": tree.feature, "threshold": tree.threshold, "value": weight * said}
+        sides = {"left": tree.children_left, "right": tree.children_right, "missing_left": tree.missing_go_to_left}
+        parts.append(Tree.of(tree.children_left < 0, int(tree.max_depth), **nodes, **sides))
+    return TreeNetwork.of(parts, trees[0].n_features_in_, shares=shares, rounded=True, start=start)
 
 
-def flat_stages(stages: Sequence[Any]) -> FlatTrees:
-    """The trees of a histogram gradient boosting, one per stage, end to end."""
+def network_of_stages(model: Any, stages: int | None = None) -> TreeNetwork:
+    """A histogram gradient boosting, or its first stages: a tree for each."""
     parts = []
-    for stage in stages:
+    for (stage,) in model._predictors[:stages]:
         nodes = stage.nodes
         if nodes["is_categorical"].any():
             raise InputError("boosting with categorical_features cannot be saved: give it one column per category")
-        leaf, own = nodes["is_leaf"].astype(bool), np.arange(len(nodes))
-        parts.append(
-            FlatTrees(
-                np.where(leaf, 0, nodes["feature_idx"]).astype(np.int64),
-                _finite(np.where(leaf, 0.0, nodes["num_threshold"])),
-                np.where(leaf, own, nodes["left"]).astype(np.int64),
-                np.where(leaf, own, nodes["right"]).astype(np.int64),
-                nodes["missing_go_to_left"].astype(bool) & ~leaf,
-                np.where(leaf, nodes["value"], 0.0).astype(np.float64),
-                np.zeros(1, dtype=np.int64),
-                int(nodes["depth"].max()),
-            )
-        )
-    return _end_to_end(parts)
-
-
-def _finite(threshold: npt.NDArray[Any]) -> Floats:
-    """An infinite threshold (whatever is not missing goes left) as the largest number: files hold no infinity."""
-    most = np.finfo(np.float64).max
-    return np.asarray(np.clip(threshold, -most, most), dtype=np.float64)
-
-
-def _end_to_end(parts: Sequence[FlatTrees]) -> FlatTrees:
-    starts = np.cumsum([0, *(len(part.value) for part in parts[:-1])]).astype(np.int64)
-    shifted = [
-        part._replace(left=part.left + at, right=part.right + at) for part, at in zip(parts, starts, strict=True)
-    ]
-    names = ("feature", "threshold", "left", "right", "missing_left", "value")
-    joined = {name: np.concatenate([getattr(part, name) for part in shifted]) for name in names}
-    return FlatTrees(**joined, roots=starts, depth=max(part.depth for part in parts))
+        leaf = nodes["is_leaf"].astype(bool)
+        named = {"feature": "feature_idx", "threshold": "num_threshold", "missing_left": "missing_go_to_left"}
+        found = {name: nodes[named.get(name, name)] for name in ("left", "right", *named)}
+        parts.append(Tree.of(leaf, int(nodes["depth"].max()), value=np.where(leaf, nodes["value"], 0.0), **found))
+    start = float(np.ravel(model._baseline_prediction)[0])
+    return TreeNetwork.of(parts, model.n_features_in_, shares=False, rounded=False, start=start)
 
 
 class ForeignNetwork(LearnerNetwork):
@@ -446,49 +412,43 @@ class ForeignNetwork(LearnerNetwork):
 
     def forward(self, rows: Tensor) -> Tensor:
         """The logit of every row, asked of the classifier on the CPU."""
-        return self._asked(rows.detach().cpu().numpy().astype(np.float64)).to(rows.device)
+        return torch.from_numpy(self.scores(rows.detach().cpu().numpy().astype(np.float64))).to(rows.device)
 
-    def sparse_logits(self, rows: SparseRows) -> Floats:
-        """The classifier has learned from sparse rows, so it takes them."""
-        found: Floats = self._asked(rows.tocsr().astype(np.float64)).numpy()
-        return found
-
-    def _asked(self, values: Any) -> Tensor:
+    def scores(self, rows: Any) -> Floats:
+        """By whichever of scikit-learn's ways of answering it has; if it learned from sparse rows, it takes them."""
+        values = rows.tocsr().astype(np.float64) if is_sparse_matrix(rows) else rows
         if hasattr(self._fitted, "predict_proba"):
-            share = torch.from_numpy(np.asarray(self._fitted.predict_proba(values), dtype=np.float64)[:, -1].copy())
-            return _logit(share)
-        told = np.asarray(self._fitted.decision_function(values), dtype=np.float64).ravel()
-        return torch.from_numpy(told.copy())
+            return logit(np.asarray(self._fitted.predict_proba(values), dtype=np.float64)[:, -1])
+        return np.array(self._fitted.decision_function(values), dtype=np.float64).ravel()
+
+    def as_network(self) -> LearnerNetwork:
+        """A network of plain tensors, where the classifier's kind can be written as one."""
+        return network_of(self._fitted)
 
 
-def network_of(fitted: Any, columns: int) -> LearnerNetwork:
+def logit(share: Floats) -> Floats:
+    """Of shares that may be 0 or 1, which are moved inside by next to nothing."""
+    inside = np.clip(share, TINIEST_SHARE, 1 - TINIEST_SHARE)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
+
+
+def network_of(fitted: Any) -> LearnerNetwork:
     """The network of a fitted scikit-learn classifier of two classes, where its kind can be written as one."""
     kind = type(fitted).__name__
     if kind in ("RandomForestClassifier", "ExtraTreesClassifier"):
-        trees = fitted.estimators_
-        flat = flat_trees(trees, [1 / len(trees)] * len(trees))
-        return TreeNetwork.of(flat, columns, shares=True, rounded=True)
+        return network_of_trees(fitted.estimators_, 1 / len(fitted.estimators_), shares=True)
     if kind in ("DecisionTreeClassifier", "ExtraTreeClassifier"):
-        return TreeNetwork.of(flat_trees([fitted], [1.0]), columns, shares=True, rounded=True)
+        return network_of_trees([fitted], 1.0, shares=True)
     if kind == "HistGradientBoostingClassifier":
-        stages = [stage[0] for stage in fitted._predictors]
-        start = float(np.ravel(fitted._baseline_prediction)[0])
-        return TreeNetwork.of(flat_stages(stages), columns, shares=False, rounded=False, start=start)
+        return network_of_stages(fitted)
     if kind == "GradientBoostingClassifier" and fitted.init_ != "zero" and hasattr(fitted.init_, "class_prior_"):
-        trees = fitted.estimators_[:, 0]
-        flat = flat_trees(trees, [fitted.learning_rate] * len(trees))
         share = min(max(float(fitted.init_.class_prior_[1]), TINIEST_SHARE), 1 - TINIEST_SHARE)
         start = math.log(share / (1 - share))
-        return TreeNetwork.of(flat, columns, shares=False, rounded=True, start=start)
+        return network_of_trees(fitted.estimators_[:, 0], fitted.learning_rate, shares=False, start=start)
     if hasattr(fitted, "coef_") and np.shape(fitted.coef_)[0] == 1:
         weight = np.asarray(fitted.coef_, dtype=np.float64)[0]
         return LinearNetwork(len(weight)).filled(weight=weight, bias=float(np.ravel(fitted.intercept_)[0]))
     return ForeignNetwork(fitted)
-
-
-def _logit(share: Tensor) -> Tensor:
-    inside = share.clamp(TINIEST_SHARE, 1 - TINIEST_SHARE)
-    return torch.log(inside) - torch.log1p(-inside)
 
 
 class LearnerBackbone(Backbone):

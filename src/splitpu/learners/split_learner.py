@@ -17,21 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from splitpu.data.sparse_rows import is_sparse_matrix
 from splitpu.errors import InputError
-from splitpu.learners.catalogue import (
-    Bagging,
-    Boosting,
-    Fitted,
-    Forest,
-    Learner,
-    Logistic,
-    Rows,
-    checked,
-    fewer_rows,
-    is_soft,
-    is_sparse,
-)
-from splitpu.learners.crossfit import fold_numbers, out_of_fold, platt
+from splitpu.learners.catalogue import Boosting, Fitted, Forest, Learner, Logistic, Rows, checked, fewer_rows, is_soft
+from splitpu.learners.crossfit import Task, platt
 from splitpu.types import Floats, Indices, Mask
 
 SPLIT_ROWS = 20_000  # the temporary model needs no more to find out what is easy
@@ -75,25 +64,13 @@ class SplitLearner:
             raise InputError("a student makes its own soft labels: give a mask of the labelled rows")
         _, weight = checked(rows, target, sample_weight)
         labelled = np.asarray(target) == 1
-        scores = honest_scores(self.base, rows, labelled, sample_weight, seed=seed)
+        scores, _ = Task(rows, labelled, sample_weight, seed=seed).out_of_fold(self.base, 3)
         posterior = posteriors(scores, labelled, self.prior)
         easy = split(rows, labelled, posterior, self.tau, seed=seed).easy
         kept = np.flatnonzero((labelled | easy) & (weight > 0))
         taught = np.where(labelled, 1.0, posterior)[kept]
         sure = weight[kept] * np.abs(2 * taught - 1)
         return (self.student or self.base).fit(rows[kept], taught, sample_weight=sure, seed=seed)
-
-
-def honest_scores(
-    learner: Learner, rows: Rows, labelled: Mask, sample_weight: Floats | None, *, seed: int, number: int = 3
-) -> Floats:
-    """Scores of all rows by parts of a learner that never saw them: out of bag where it has that, else out of fold."""
-    if isinstance(learner, Bagging) and sample_weight is None:
-        fitted = learner.fit(rows, labelled, seed=seed)
-        if fitted.out_of_bag is not None:
-            return fitted.out_of_bag
-    folds = fold_numbers(labelled, max(2, min(number, int(labelled.sum()))), seed)
-    return out_of_fold(learner, rows, labelled, folds, sample_weight=sample_weight, seed=seed)
 
 
 def posteriors(scores: Floats, labelled: Mask, prior: float | None = None) -> Floats:
@@ -136,7 +113,7 @@ def split(rows: Rows, labelled: Mask, posterior: Floats, tau: float, *, seed: in
 
 def _stages(rows: Rows, seen: Indices, decision: Mask, asked: Indices, *, seed: int) -> Iterator[tuple[int, Floats]]:
     """The small model's logits of the asked rows after each of its stages."""
-    if is_sparse(rows):
+    if is_sparse_matrix(rows):
         # The logistic gives both classes the same weight: moved back, or rare positives would never agree.
         share = float(decision[seen].mean())
         back = float(np.log(share / (1 - share)))
@@ -145,9 +122,7 @@ def _stages(rows: Rows, seen: Indices, decision: Mask, asked: Indices, *, seed: 
             yield number, fitted.scores(rows[asked]) + back
         return
     model = Boosting(stages=60, rate=0.05, leaves=8).fit(rows[seen], decision[seen], seed=seed)
-    wanted = range(2, 61, 2)
-    for number, scores in model.at_stages(rows[asked], wanted).items():
-        yield number, scores
+    yield from model.at_stages(rows[asked], range(2, 61, 2)).items()
 
 
 def _factor_for(odds: Floats, prior: float) -> float:

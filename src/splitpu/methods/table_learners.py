@@ -23,7 +23,7 @@ from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.metrics import among_unlabelled
 from splitpu.evaluation.ranking import share_for_f1
 from splitpu.learners.auto import Candidate, Choice, choose, joined, taught_answers
-from splitpu.learners.crossfit import auc_of, fold_numbers, out_of_fold
+from splitpu.learners.crossfit import Task, auc_of, fold_numbers, out_of_fold
 from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork, PerceptronNetwork
 from splitpu.learners.split_learner import posteriors, split
 from splitpu.methods.context import Context, OwnThreshold, Student, Teacher
@@ -91,14 +91,14 @@ def choice_of(data: PUData, seed: int, candidates: Sequence[Any] | None = None) 
 def run_split_learners(context: Context) -> MethodResult:
     """Choose a base, split by it; a student or a mean of several is taken only where it ranks better out of fold."""
     rows, choice = _chosen(context, None if context.config.learner == AUTO else [context.config.learner])
-    base = _teacher(context, rows, choice.base_fitted.network(), choice.base_scores)
+    base = _teacher(context, rows, choice.base_fitted.as_network(), choice.base_scores)
     shipped = base
     rounds = []
     if context.config.rounds:
         if _tries_networks(context, rows):
             choice = joined(choice, _network_candidate(context, rows), rows.labelled)
         found = split_rows(context, rows, choice.base_scores)
-        shipped = _teacher(context, rows, choice.fitted.network(), choice.scores)
+        shipped = _teacher(context, rows, choice.fitted.as_network(), choice.scores)
         student = Student(**vars(shipped), sound=choice.name != choice.base.name)
         rounds = [Round(1, base, found, student)]
     return MethodResult(base, tuple(rounds), tuple(context.engine.history), learners=choice.table())
@@ -115,21 +115,6 @@ def _tries_networks(context: Context, rows: Rows) -> bool:
     return wanted and plain and few
 
 
-@dataclass
-class FittedNetwork:
-    """Split-PU's network as one learner among others."""
-
-    perceptron: PerceptronNetwork
-    out_of_bag: Floats | None = None
-
-    def scores(self, rows: Any) -> Floats:
-        logits: Floats = self.perceptron(torch.from_numpy(np.asarray(rows, dtype=np.float64))).numpy()
-        return logits
-
-    def network(self) -> LearnerNetwork:
-        return self.perceptron
-
-
 @dataclass(frozen=True)
 class NetworkLearner:
     """The whole method with networks, as a learner: fitting it trains base, split and student."""
@@ -137,7 +122,7 @@ class NetworkLearner:
     context: Context
     name: str = "network, split"
 
-    def fit(self, rows: Any, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedNetwork:
+    def fit(self, rows: Any, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> PerceptronNetwork:
         """Train on these rows, with the prior of the run."""
         from splitpu.training import ObserverList, Runtime, TrainSpec, train
 
@@ -152,17 +137,16 @@ class NetworkLearner:
         with warnings.catch_warnings():  # about a model that may not be taken, or is part of a mean
             warnings.simplefilter("ignore", SplitPUWarning)
             model = train(data, spec, Runtime(device=run.engine.hardware.device.type, observer=stopping)).model
-        centre, deviation = (
-            np.asarray(one, dtype=np.float64) for one in (model.preprocessing.mean, model.preprocessing.std)
-        )
-        return FittedNetwork(PerceptronNetwork.of(model.final.network.cpu(), centre, deviation))
+        found = PerceptronNetwork(rows.shape[1]).filled(centre=model.preprocessing.mean, scale=model.preprocessing.std)
+        found.network.load_state_dict(model.final.network.state_dict())
+        return found
 
 
 def _network_candidate(context: Context, rows: Rows) -> Candidate:
     started, learner = time.perf_counter(), NetworkLearner(context)
     folds = fold_numbers(rows.labelled, 3, sklearn_seed(context.engine.seed))
     known = rows.labelled if context.data.answers is None else context.data.labels_known[rows.numbers]
-    scores = out_of_fold(learner, rows.features, known, folds)
+    scores = out_of_fold(learner, Task(rows.features, known), folds)
     fitted = learner.fit(rows.features, known)
     spent = time.perf_counter() - started
     return Candidate(learner.name, learner, auc_of(scores, rows.labelled), spent, scores, fitted=fitted)
@@ -171,7 +155,7 @@ def _network_candidate(context: Context, rows: Rows) -> Candidate:
 def train_learner(context: Context) -> Teacher:
     """One learner of P against U, cut at the prior: the method's name is the learner's."""
     rows, choice = _chosen(context, [context.config.method])
-    return _teacher(context, rows, choice.fitted.network(), choice.scores)
+    return _teacher(context, rows, choice.fitted.as_network(), choice.scores)
 
 
 def train_elkan_noto(context: Context) -> Teacher:
@@ -180,7 +164,7 @@ def train_elkan_noto(context: Context) -> Teacher:
     labelled = 1 / (1 + np.exp(-choice.scores[rows.labelled]))
     half = float(np.clip(labelled.mean() / 2, 1e-6, 1 - 1e-6))  # where the quotient is one half
     cut = float(np.log(half) - np.log1p(-half))
-    return _teacher(context, rows, choice.fitted.network(), choice.scores, own_threshold=lambda _: cut)
+    return _teacher(context, rows, choice.fitted.as_network(), choice.scores, own_threshold=lambda _: cut)
 
 
 def _chosen(context: Context, candidates: Sequence[Any] | None) -> tuple[Rows, Choice]:
