@@ -29,7 +29,7 @@ MOST_WIDE = 100_000  # columns of a network, each of which has hundreds of weigh
 MOST_NODES = 100_000_000
 MOST_DEPTH = 512
 MOST_MEMBERS = 64
-CHUNK = 65_536  # rows scored at once: the kernel's memory is rows times landmarks
+CHUNK = 512  # rows scored at once: what they are to landmarks or trees stays in the cache, which is four times as fast
 TINIEST_SHARE = 2.0**-20  # shares stay this far from 0 and 1 before the logit; exact in 32 bits, as ONNX writes it
 
 
