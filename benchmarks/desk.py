@@ -59,7 +59,7 @@ class Ours:
         assert _Latest.found is not None  # the choice that the model was made of
         rows, scores = _Latest.found[0].features, _Latest.found[1].scores
         prior = prior_from_scores(scores, given.labelled)
-        auc = ranking_figures(scores, given.labelled, prior)["roc_auc"]
+        auc = ranking_figures(scores, given.labelled, prior.value, prior_interval=prior.interval)["roc_auc"]
         alarm = random_labels_test(rows, scores, given.labelled, prior=prior).doubtful
         return {
             "auc_estimated": [auc.value, auc.low, auc.high],

@@ -104,7 +104,8 @@ def measured(rows: Drawn, scores: dict[str, Any], draw: int) -> dict[str, Any]:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     prior = prior_from_scores(scores["oof"], rows.labelled, scenario=rows.scenario)  # type: ignore[arg-type]
-    figures = ranking_figures(scores["oof"], rows.labelled, prior, scenario=rows.scenario, seed=draw)  # type: ignore[arg-type]
+    how = {"prior_interval": prior.interval, "scenario": rows.scenario, "seed": draw}
+    figures = ranking_figures(scores["oof"], rows.labelled, prior.value, **how)  # type: ignore[arg-type]
     test = random_labels_test(rows.features, scores["oof"], rows.labelled, prior=prior)
     population = np.ones(len(rows.truth), dtype=bool) if rows.scenario == "single-training-set" else ~rows.labelled
     truth, order = rows.truth[population], scores["oof"][population]

@@ -17,8 +17,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from splitpu.errors import InputError, ModelFileError
-from splitpu.learners.catalogue import Bagging, Boosting, Forest, Kernel, Logistic, NaiveBayes, logit
-from splitpu.learners.learner_networks import AverageNetwork, LinearNetwork, TreeNetwork, from_spec, network_of
+from splitpu.learners.catalogue import Bagging, Boosting, Forest, Kernel, Logistic, NaiveBayes
+from splitpu.learners.learner_networks import (
+    TINIEST_SHARE,
+    AverageNetwork,
+    LinearNetwork,
+    TreeNetwork,
+    from_spec,
+    network_of,
+)
+from splitpu.utils.arrays import log_odds
 
 
 def some_rows(missing: bool = True) -> tuple[np.ndarray, np.ndarray]:
@@ -49,11 +57,13 @@ def test_networks_of_scikit_learn_agree_with_it(model: Any, missing: bool) -> No
     rows, label = some_rows(missing)
     model.fit(rows[:200], label[:200])
     network = network_of(model)
-    expected = logit(model.predict_proba(rows)[:, 1])
+    expected = log_odds(model.predict_proba(rows)[:, 1], TINIEST_SHARE)
     kept = np.abs(expected) < 10  # beyond, the share itself is cut off
     np.testing.assert_allclose(said(network, rows)[kept], expected[kept], atol=1e-5)
     narrow = rows.astype(np.float32)
-    np.testing.assert_allclose(said(network, narrow)[kept], logit(model.predict_proba(narrow)[:, 1])[kept], atol=1e-5)
+    np.testing.assert_allclose(
+        said(network, narrow)[kept], log_odds(model.predict_proba(narrow)[:, 1], TINIEST_SHARE)[kept], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("learner", [Logistic(), Kernel(landmarks=40), Bagging(trees=20), Forest(trees=20), Boosting()])

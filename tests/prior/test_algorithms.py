@@ -147,7 +147,7 @@ def test_few_rows_that_are_kept_need_not_be_in_every_part() -> None:
     """Of few unlabelled rows nearly all may be taken for positives; the others can lie in one fold together."""
     rng = np.random.default_rng(0)
     labelled = np.arange(40) < 20
-    learner = KernelLogistic.over(rng.normal(size=(40, 3)), labelled, sharpness=1.0, seed=0)
+    learner = KernelLogistic(rng.normal(size=(40, 3)), labelled, sharpness=1.0, seed=0)
     rows, kept = np.arange(40), labelled.copy()
     kept[20] = True
     judged = learner.judge(rows, kept, rows[:5], seed=0)

@@ -56,7 +56,7 @@ def test_on_a_cpu_a_small_network_sees_some_rows_made_small(monkeypatch):
     monkeypatch.setattr(module, "network_scores", lambda data, **how: seen.append((data, how)))
     module.affordable_scores(data, rows, seed=3, device="cpu")
     small, how = seen[0]
-    assert how == {"seed": 3, "device": "cpu", "network": "cnn-small", "observer": None, "checkpoints": None}
+    assert how == {"seed": 3, "device": "cpu", "network": "cnn-small"}
     assert small.features.shape == (60, 32, 24, 3) and small.features.dtype == np.uint8
     assert small.scenario == "case-control" and (small.labelled == data.labelled[rows]).all()
     blocks = images[rows].reshape(60, 32, 2, 24, 2, 3).mean((2, 4))

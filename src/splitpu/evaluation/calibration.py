@@ -15,7 +15,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data.pudata import check_prior_of_sample
 from splitpu.errors import InputError
 from splitpu.types import Floats
-from splitpu.utils.arrays import checked_scores
+from splitpu.utils.arrays import checked_scores, log_odds
 
 CalibrationMethod = Literal["temperature", "platt", "isotonic"]
 
@@ -78,9 +78,7 @@ class PUCalibrator:
         if self.knots is None:
             scaled: Floats = self.slope * np.asarray(decision, dtype=np.float64) + self.offset
             return scaled
-        inside = np.clip(self.probability(decision), SUREST_MISS, 1 - SUREST_MISS)
-        odds: Floats = np.log(inside) - np.log1p(-inside)
-        return odds
+        return log_odds(self.probability(decision), SUREST_MISS)
 
     def cut(self) -> float:
         """The decision above which the probability is above 1/2; infinite where an isotonic map stays on one side.

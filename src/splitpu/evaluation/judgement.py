@@ -47,7 +47,7 @@ def estimated(
         figures = dict(found.figures)
         if labelled.sum() >= FEWEST_POSITIVES and (~labelled).sum() >= FEWEST_UNLABELLED:
             ranked = ranking.ranking_figures(scores, labelled, prior, prior_interval=prior_interval, scenario=scenario)
-            figures |= {name: one for name, one in ranked.figures.items() if name not in ("accuracy", "f1")}
+            figures |= {name: one for name, one in ranked.items() if name not in ("accuracy", "f1")}
         return found, figures
 
     found, figures = judge(decision)
@@ -66,7 +66,7 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
     if actual.all() or not actual.any() or not np.isfinite(decision).all():
         return {}
     rows, share = len(actual), float(actual.mean())
-    lengths = ranking.lengths_of_lists((), rows, share)
+    lengths = ranking.lengths_of_lists(rows, share)
     groups = _groups(actual, decision)
     values = _of_groups(*groups, lengths, rows)
     coarse = _coarser(*groups)
@@ -112,7 +112,7 @@ def estimated_curves(
     rising odds, as single figures do, draws precision too high where classes overlap (docs/LOG.md).
     """
     sample, rng = (int(labelled.sum()), int((~labelled).sum()), scenario), np.random.default_rng(seed)
-    shares = ranking.shares_of_unlabelled(prior, prior_interval, sample, rng)[1]
+    shares = ranking.shares_of_unlabelled(prior, prior_interval, sample, rng)
     weights = ScoreCells.of(decision[labelled], decision[~labelled]).weights(ranking.DRAWS, rng)
     spreads = [_less_positives(of_p, of_u, share) for of_p, of_u, share in zip(*weights, shares, strict=True)]
     return _curves(spreads, [in_population(share, *sample) for share in shares.tolist()])

@@ -4,7 +4,6 @@ The part of the positives above each score is read off the labelled rows, that o
 its share of positives. Scores must come from models that did not see the row, or all figures flatter."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +11,9 @@ import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.data.pudata import check_interval, check_prior_of_sample
-from splitpu.errors import InputError
 from splitpu.evaluation.calibration import monotone_spread
 from splitpu.evaluation.metrics import PUFigure, among_unlabelled
-from splitpu.prior.from_scores import ScoredPrior, checked_rows, in_population
+from splitpu.prior.from_scores import checked_rows, in_population
 from splitpu.types import Flags, Floats
 from splitpu.utils.arrays import checked_seed
 
@@ -26,19 +24,6 @@ RARE = 0.1  # below this share of positives ranking figures say more than accura
 _ALARMS = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 300)])
 _QUANTILES = (0.025, 0.975)
 _SURE = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class RankingFigures:
-    """What P, U and the prior tell of an order of rows."""
-
-    figures: dict[str, PUFigure]  # roc_auc, average_precision, accuracy, f1 (at the prior), precision@k, ...
-    prior: float
-    positives: int
-    unlabelled: int
-
-    def __getitem__(self, name: str) -> PUFigure:
-        return self.figures[name]
 
 
 class _Draw(NamedTuple):
@@ -53,41 +38,41 @@ class _Draw(NamedTuple):
 def ranking_figures(
     scores: npt.ArrayLike,
     labelled: npt.ArrayLike,
-    prior: "ScoredPrior | float",
+    prior: float,
     *,
     prior_interval: tuple[float, float] | None = None,
     scenario: Scenario = "single-training-set",
-    at: Sequence[int] = (),
     seed: int = 0,
-) -> RankingFigures:
-    """Figures of an order of rows without a single negative label.
+) -> dict[str, PUFigure]:
+    """Figures of an order of rows without a single negative label; the prior may have a 95 % interval.
 
-    `prior` is what `prior_from_scores` found, or a number with its 95 % interval. `at` are lengths of the list that
-    is looked through, counted in rows of the population (P and U together, or U alone in case-control data); without
-    it they are a half, one and two times as many rows as there should be positives. The figures are `roc_auc`,
-    `average_precision`, and for each length k `precision@k`, `recall@k`, `lift@k` (how many times more positives than
-    in a list at random) and `enrichment@k` (the same as a share of what the best order would get); `accuracy` and
-    `f1` are those of calling as many rows positive as there should be.
+    They are `roc_auc`, `average_precision`, and for lists of k rows of the population (P and U together, or U alone in
+    case-control data; a half, one and two times as many as there should be positives) `precision@k`, `recall@k`,
+    `lift@k` (how many times more positives than in a list at random) and `enrichment@k` (the same as a share of what
+    the best order would get); `accuracy` and `f1` are those of calling as many rows positive as there should be.
     """
     values, known = checked_rows(scores, labelled)
     positives, others = int(known.sum()), int((~known).sum())
     rows = positives + others if scenario == "single-training-set" else others
     rng = np.random.default_rng(checked_seed(seed))
-    value, shares = shares_of_unlabelled(prior, prior_interval, (positives, others, scenario), rng)
-    lengths = lengths_of_lists(at, rows, value)
-    cells = _cells(values, known)
+    shares = shares_of_unlabelled(prior, prior_interval, (positives, others, scenario), rng)
     leans = np.concatenate([[0.5], rng.random(DRAWS)])
+    cells = _cells(values, known)
+    # Rows weighed at random (the Bayesian bootstrap). One more labelled row is thought of, spread over all cells: even
+    # 20 of 20 at the top leave room for a missed one.
+    thought = cells[0] + (cells[0] + cells[1]) / (cells[0] + cells[1]).sum()
+    weightings = zip(*(rng.standard_gamma(np.tile(counts, (DRAWS, 1))) for counts in (thought, cells[1])), strict=True)
+    draws = zip([cells, *weightings], shares.tolist(), leans.tolist(), strict=True)
+    lengths = lengths_of_lists(rows, prior)
     tables = [
         _figures_of(_drawn(weights, share, in_population(share, positives, others, scenario), lean), lengths, rows)
-        for weights, share, lean in zip(_weightings(cells, rng), shares.tolist(), leans.tolist(), strict=True)
+        for weights, share, lean in draws
     ]
-    figures = {}
-    for name in tables[0]:
-        found = with_interval(*(table[name] for table in tables))
-        if name in ("roc_auc", "average_precision") and 1 - found.value < 1 / positives:
-            found = found._replace(high=1.0)  # so few labelled rows cannot tell this from a faultless order
-        figures[name] = found._replace(always_negative=always_negative(name, value, rows))
-    return RankingFigures(figures, prior=value, positives=positives, unlabelled=others)
+    figures = {name: with_interval(*(table[name] for table in tables)) for name in tables[0]}
+    for name in ("roc_auc", "average_precision"):
+        if 1 - figures[name].value < 1 / positives:  # so few labelled rows cannot tell this from a faultless order
+            figures[name] = figures[name]._replace(high=1.0)
+    return figures
 
 
 def share_for_f1(
@@ -157,41 +142,23 @@ def corrected_auc(against_unlabelled: float, share: float) -> float:
 
     Unlabelled positives rank as high as labelled ones: against them the AUC is 1/2.
     """
-    if not 0 <= share < 1:
-        raise InputError(f"share={share:g} is not a share of positives among U: give a number from 0 to below 1")
     return (against_unlabelled - share / 2) / (1 - share)
 
 
 def shares_of_unlabelled(
-    prior: "ScoredPrior | float",
-    interval: tuple[float, float] | None,
-    sample: tuple[int, int, Scenario],
-    rng: np.random.Generator,
-) -> tuple[float, Floats]:
-    """The prior in the population, and shares of positives among U: the best one first, then as many draws."""
-    positives, others, scenario = sample
-    if isinstance(prior, ScoredPrior):
-        if interval is not None:
-            raise InputError("prior_interval is given beside a prior that has its own: leave one of them out")
-        shares = np.concatenate([[prior.among_unlabelled], prior.draws(DRAWS, rng)])
-        return prior.value, np.clip(shares, 0.0, 1 - _SURE)
-    value = check_prior_of_sample(prior, positives, others, scenario)
+    prior: float, interval: tuple[float, float] | None, sample: tuple[int, int, Scenario], rng: np.random.Generator
+) -> Floats:
+    """Shares of positives among U that a prior and its interval mean: the best one first, then as many draws."""
+    value = check_prior_of_sample(prior, *sample)
     low, high = check_interval(interval, value) if interval is not None else (value, value)
     normal = rng.normal(size=DRAWS)
     drawn = value + np.where(normal < 0, value - low, high - value) * normal / 1.96  # the interval may be lopsided
-    drawn = among_unlabelled(np.concatenate([[value], drawn]), positives, others, scenario)
-    return value, np.clip(drawn, 0.0, 1 - _SURE)
+    return np.clip(among_unlabelled(np.concatenate([[value], drawn]), *sample), 0.0, 1 - _SURE)
 
 
-def lengths_of_lists(at: Sequence[int], rows: int, prior: float) -> tuple[int, ...]:
-    """The lengths that are asked for, or a half, one and two times as many rows as there should be positives."""
-    if not len(at):
-        expected = prior * rows
-        return tuple(dict.fromkeys(min(max(round(part * expected), 1), rows) for part in (0.5, 1.0, 2.0)))
-    for length in at:
-        if isinstance(length, bool) or int(length) != length or not 1 <= length <= rows:
-            raise InputError(f"at holds {length!r}: give lengths of lists in rows, from 1 to {rows}")
-    return tuple(dict.fromkeys(int(length) for length in at))
+def lengths_of_lists(rows: int, prior: float) -> tuple[int, ...]:
+    """A half, one and two times as many rows as there should be positives."""
+    return tuple(dict.fromkeys(min(max(round(part * prior * rows), 1), rows) for part in (0.5, 1.0, 2.0)))
 
 
 def _cells(scores: Floats, labelled: Flags) -> tuple[Floats, Floats]:
@@ -206,21 +173,6 @@ def _cells(scores: Floats, labelled: Flags) -> tuple[Floats, Floats]:
     ]
     seen = counts[0] + counts[1] > 0
     return counts[0][seen], counts[1][seen]
-
-
-def _weightings(cells: tuple[Floats, Floats], rng: np.random.Generator) -> list[tuple[Floats, Floats]]:
-    """The counts themselves, then the rows weighed at random (the Bayesian bootstrap).
-
-    One more labelled row is thought of, spread over all cells: even 20 of 20 at the top leave room for a missed one.
-    """
-    positive, unlabelled = cells
-    thought = positive + (positive + unlabelled) / (positive + unlabelled).sum()
-    drawn = zip(
-        rng.standard_gamma(np.tile(thought, (DRAWS, 1))),
-        rng.standard_gamma(np.tile(unlabelled, (DRAWS, 1))),
-        strict=True,
-    )
-    return [cells, *drawn]
 
 
 def _drawn(cells: tuple[Floats, Floats], share: float, prior: float, lean: float) -> _Draw:

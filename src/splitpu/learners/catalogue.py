@@ -18,15 +18,16 @@ import numpy as np
 from splitpu.data.sparse_rows import is_sparse_matrix
 from splitpu.errors import InputError
 from splitpu.learners.learner_networks import (
+    TINIEST_SHARE,
     ForeignNetwork,
     KernelNetwork,
     LearnerNetwork,
     LinearNetwork,
-    logit,
     network_of_stages,
     network_of_trees,
 )
 from splitpu.types import Floats, Indices, Mask
+from splitpu.utils.arrays import log_odds
 
 Rows = Any  # a dense array of numbers or a scipy CSR matrix: scipy ships no types
 
@@ -69,7 +70,7 @@ class FittedTrees:
         total = np.zeros(rows.shape[0])
         for tree in self.trees:
             total += tree_share(tree, rounded)
-        return logit(total / len(self.trees))
+        return log_odds(total / len(self.trees), TINIEST_SHARE)
 
     def as_network(self) -> LearnerNetwork:
         return network_of_trees(self.trees, 1 / len(self.trees), shares=True)
@@ -229,7 +230,7 @@ class Bagging:
                 unseen[chosen] = False
                 votes += unseen * tree_share(tree, rounded)
                 unseen_by += unseen
-        bag = logit(votes / np.maximum(unseen_by, 1)) if whole else None
+        bag = log_odds(votes / np.maximum(unseen_by, 1), TINIEST_SHARE) if whole else None
         return FittedTrees(trees, bag)
 
 

@@ -20,6 +20,7 @@ from splitpu.data.sparse_rows import VALUES_AT_ONCE, is_sparse_matrix
 from splitpu.errors import InputError, ModelFileError
 from splitpu.networks.backbones import MLP, Backbone, Outputs
 from splitpu.types import Flags, Floats
+from splitpu.utils.arrays import log_odds
 
 Spec = dict[str, Any]
 
@@ -418,18 +419,13 @@ class ForeignNetwork(LearnerNetwork):
         """By whichever of scikit-learn's ways of answering it has; if it learned from sparse rows, it takes them."""
         values = rows.tocsr().astype(np.float64) if is_sparse_matrix(rows) else rows
         if hasattr(self._fitted, "predict_proba"):
-            return logit(np.asarray(self._fitted.predict_proba(values), dtype=np.float64)[:, -1])
+            told = np.asarray(self._fitted.predict_proba(values), dtype=np.float64)
+            return log_odds(told[:, -1], TINIEST_SHARE)
         return np.array(self._fitted.decision_function(values), dtype=np.float64).ravel()
 
     def as_network(self) -> LearnerNetwork:
         """A network of plain tensors, where the classifier's kind can be written as one."""
         return network_of(self._fitted)
-
-
-def logit(share: Floats) -> Floats:
-    """Of shares that may be 0 or 1, which are moved inside by next to nothing."""
-    inside = np.clip(share, TINIEST_SHARE, 1 - TINIEST_SHARE)
-    return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
 def network_of(fitted: Any) -> LearnerNetwork:

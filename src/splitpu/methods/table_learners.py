@@ -31,7 +31,7 @@ from splitpu.methods.split import MethodResult, Round, SplitResult
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.prior.from_scores import FEWEST_POSITIVES, FEWEST_UNLABELLED
 from splitpu.types import Floats, Mask
-from splitpu.utils.arrays import sklearn_seed
+from splitpu.utils.arrays import log_odds, sklearn_seed
 from splitpu.views import Views
 
 AUTO = "auto"
@@ -162,8 +162,7 @@ def train_elkan_noto(context: Context) -> Teacher:
     """The learners' probability of being labelled, divided by its mean over the labelled rows: no prior is needed."""
     rows, choice = _chosen(context, None)
     labelled = 1 / (1 + np.exp(-choice.scores[rows.labelled]))
-    half = float(np.clip(labelled.mean() / 2, 1e-6, 1 - 1e-6))  # where the quotient is one half
-    cut = float(np.log(half) - np.log1p(-half))
+    cut = float(log_odds(labelled.mean() / 2, 1e-6))  # where the quotient is one half
     return _teacher(context, rows, choice.fitted.as_network(), choice.scores, own_threshold=lambda _: cut)
 
 

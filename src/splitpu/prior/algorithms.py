@@ -30,8 +30,10 @@ def best_bin(scores_positive: Floats, scores_unlabelled: Floats) -> tuple[float,
     the width of its confidence bound.
     """
     cuts = np.unique(np.concatenate([scores_positive, scores_unlabelled]))
-    above_positive = share_at_or_above(scores_positive, cuts)
-    above_unlabelled = share_at_or_above(scores_unlabelled, cuts)
+    above_positive, above_unlabelled = (
+        1 - np.searchsorted(np.sort(scores), cuts, side="left") / len(scores)
+        for scores in (scores_positive, scores_unlabelled)
+    )
     usable = above_positive > 0
     cuts, above_positive, above_unlabelled = cuts[usable], above_positive[usable], above_unlabelled[usable]
     ratio = above_unlabelled / above_positive
@@ -44,12 +46,6 @@ def best_bin(scores_positive: Floats, scores_unlabelled: Floats) -> tuple[float,
 def bbe(scores_positive: Floats, scores_unlabelled: Floats) -> float:
     """The share of positives among the unlabelled rows."""
     return best_bin(scores_positive, scores_unlabelled)[0]
-
-
-def share_at_or_above(scores: Floats, cuts: Floats) -> Floats:
-    """The share of the scores that reach each cut."""
-    share: Floats = 1 - np.searchsorted(np.sort(scores), cuts, side="left") / len(scores)
-    return share
 
 
 _CELLS = 1024  # of the grid the densities live on
@@ -121,9 +117,13 @@ def km2(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
     larger lam this is no longer the mean of any rows, and its distance to the nearest such mean starts to grow.
     """
     rng = np.random.default_rng(checked_seed(seed))
-    positive, unlabelled = (_at_most(rows, rng) for rows in (positive, unlabelled))
+    positive, unlabelled = (
+        rows if len(rows) <= MOST_ROWS else rows[rng.choice(len(rows), MOST_ROWS, replace=False)]
+        for rows in (positive, unlabelled)
+    )
     rows = np.concatenate([positive, unlabelled])
-    kernel = _gaussian_kernel(rows)
+    distance = _squared_distance(rows, rows)
+    kernel = np.exp(-distance / (float(np.median(distance[np.triu_indices(len(rows), 1)])) or 1.0))
     is_positive = np.arange(len(rows)) < len(positive)
     mean_positive, mean_unlabelled = is_positive / len(positive), ~is_positive / len(unlabelled)
     apart = float(np.sqrt(max(_square(kernel, mean_unlabelled - mean_positive), 1e-12)))
@@ -144,41 +144,26 @@ def gap_at(share: float) -> float:
     return (last - first) / (count - 1) * (1 - share) ** 2
 
 
-def _at_most(rows: Floats, rng: np.random.Generator) -> Floats:
-    return rows if len(rows) <= MOST_ROWS else rows[rng.choice(len(rows), MOST_ROWS, replace=False)]
-
-
-def _gaussian_kernel(rows: Floats) -> Floats:
-    squares = (rows**2).sum(1)
-    distance = np.maximum(squares[:, None] + squares - 2 * rows @ rows.T, 0)
-    width = float(np.median(distance[np.triu_indices(len(rows), 1)])) or 1.0
-    kernel: Floats = np.exp(-distance / width)
-    return kernel
-
-
 def _square(kernel: Floats, weights: Floats) -> float:
     return float(weights @ kernel @ weights)
 
 
 def _nearest_mixture(kernel: Floats, target: Floats, start: Floats, rate: float) -> Floats:
-    """The mixture of rows nearest to the target: accelerated gradient steps, each followed by a projection."""
+    """The mixture of rows nearest to the target: accelerated gradient steps, each followed by a projection.
+
+    What it projects onto are weights that are not negative and sum to one.
+    """
     now = ahead = start
     momentum = 1.0
     for _ in range(_ITERATIONS):
-        moved = _onto_simplex(ahead - rate * (kernel @ (ahead - target)))
+        free = ahead - rate * (kernel @ (ahead - target))
+        ordered = np.sort(free)[::-1]
+        excess = (np.cumsum(ordered) - 1) / np.arange(1, len(ordered) + 1)
+        moved = np.maximum(free - excess[int(np.flatnonzero(ordered > excess)[-1])], 0)
         grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         ahead = moved + (momentum - 1) / grown * (moved - now)
         now, momentum = moved, grown
     return now
-
-
-def _onto_simplex(weights: Floats) -> Floats:
-    """The nearest weights that are not negative and sum to one."""
-    ordered = np.sort(weights)[::-1]
-    excess = (np.cumsum(ordered) - 1) / np.arange(1, len(ordered) + 1)
-    last = int(np.flatnonzero(ordered > excess)[-1])
-    nearest: Floats = np.maximum(weights - excess[last], 0)
-    return nearest
 
 
 CENTRES = 200
@@ -213,9 +198,14 @@ class PenL1:
         best, chosen = -np.inf, None
         for width in _WIDTHS:
             bumps = [np.exp(-distance / (width * typical)) for distance in apart]
-            means = [_means_without_and_within(*pair) for pair in zip(bumps, folds, strict=True)]
+            pairs = list(zip(bumps, folds, strict=True))
+            without = [_gains(*(rows[one != fold].mean(0) for rows, one in pairs)) for fold in range(_FOLDS)]
+            within = [_gains(*(rows[one == fold].mean(0) for rows, one in pairs)) for fold in range(_FOLDS)]
             for penalty in _PENALTIES:
-                found = _divergence_kept_aside(means[0], means[1], penalty)
+                # What heights fitted on three quarters find in the last one, less what the penalty takes.
+                heights = [np.maximum(gains, 0) / penalty for gains in without]
+                left = [high * gains - penalty / 2 * high**2 for high, gains in zip(heights, within, strict=True)]
+                found = sum(float(one.sum()) for one in left)
                 if found > best:
                     best, chosen = found, cls(bumps[0], bumps[1], penalty)
         assert chosen is not None
@@ -237,21 +227,6 @@ class PenL1:
 def _gains(mean_positive: Floats, mean_unlabelled: Floats) -> Floats:
     """What a unit of each bump adds to the divergence, one row a candidate share."""
     return np.outer(np.linspace(*_PENALISED_SHARES), mean_positive) - mean_unlabelled
-
-
-def _means_without_and_within(bumps: Floats, folds: Rows) -> list[tuple[Floats, Floats]]:
-    return [(bumps[folds != fold].mean(0), bumps[folds == fold].mean(0)) for fold in range(_FOLDS)]
-
-
-def _divergence_kept_aside(
-    positive: list[tuple[Floats, Floats]], unlabelled: list[tuple[Floats, Floats]], penalty: float
-) -> float:
-    """The divergence that heights fitted on three quarters find in the last one, less what the penalty takes."""
-    total = 0.0
-    for (train_p, test_p), (train_u, test_u) in zip(positive, unlabelled, strict=True):
-        heights = np.maximum(_gains(train_p, train_u), 0) / penalty
-        total += float((heights * _gains(test_p, test_u) - penalty / 2 * heights**2).sum())
-    return total
 
 
 def _squared_distance(rows: Floats, centres: Floats) -> Floats:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 import numpy as np
 
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 PriorMethod = Literal["auto", "bbe", "dedpul", "tedn", "tedn-dedpul", "km2", "tice", "penl1"]
 
 RECOMMENDED = "consensus"
-ON_SCORES: dict[str, tuple[Callable[[Floats, Floats], float], str]] = {
-    "bbe": (bbe, "plain"),
-    "dedpul": (dedpul, "plain"),
-    "tedn": (bbe, "cleaned"),
-    "tedn-dedpul": (dedpul, "cleaned"),
+_PLAIN, _CLEANED = 0, 1  # columns of the scores
+ON_SCORES: dict[str, tuple[Callable[[Floats, Floats], float], int]] = {
+    "bbe": (bbe, _PLAIN),
+    "dedpul": (dedpul, _PLAIN),
+    "tedn": (bbe, _CLEANED),
+    "tedn-dedpul": (dedpul, _CLEANED),
 }
 QUICK = (*ON_SCORES, "penl1")
 MEMBERS = ("tedn", "tedn-dedpul", "penl1")  # of the consensus: all on the cleaned scores, which rank rows better
@@ -136,9 +137,8 @@ def estimate_prior(
     >>> estimate.interval[0] < 159 / 426 < estimate.interval[1]
     True
     """
-    known = {"auto", *QUICK, *SLOW}
-    if method not in known:
-        raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(sorted(known))}")
+    if method not in get_args(PriorMethod):
+        raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(get_args(PriorMethod))}")
     if scores not in get_args(ScoreKind):
         raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
     check_pudata(data)
@@ -147,23 +147,15 @@ def estimate_prior(
     if ordered is not None and not every:
         return ordered
     found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer, checkpoints=checkpoints)
-    _must_separate(found)
-    _must_overlap(found)
+    _must_tell_something(found)
     rng = np.random.default_rng(checked_seed(seed))
     shares = _quick_shares(found, rng, seed)
     shares |= {name: _share_slowly(found, SLOW[name], rng, seed) for name in SLOW if every or method == name}
     chosen = RECOMMENDED if method == "auto" else method
-    table = tuple(_row(name, data, *shares[name]) for name in shares)
+    table = tuple(_row(name, data, *share) for name, share in shares.items())
     row = next(row for row in table if row.name == chosen)
     members = [other.value for other in table if other.name in MEMBERS]
-    diagnostics = {
-        "auc_labelled_against_unlabelled": found.auc,
-        "auc_a_perfect_classifier_would_have": 1 - row.among_unlabelled / 2,
-        "share_of_positives_among_unlabelled": row.among_unlabelled,
-        "labelled_share_of_positives": _labelled_of_positives(data, row.among_unlabelled),
-        "interval_width": row.high - row.low,
-        "disagreement": max(members) - min(members),
-    }
+    diagnostics = _diagnostics(data, found, row) | {"disagreement": max(members) - min(members)}
     if ordered is not None:
         return replace(ordered, table=(*ordered.table, *table))
     verdicts = tuple(_verdicts(data, row, diagnostics))
@@ -172,43 +164,43 @@ def estimate_prior(
 
 def _by_order(data: PUData, seed: int, backbone: object = None) -> PriorEstimate:
     """From the order of the rows by what the model itself is made of: learners for tables, or heads on an encoder."""
+    from splitpu.networks.encoders import is_encoder  # torch only where it is needed
     from splitpu.prior.from_scores import prior_from_scores
 
     if reason := too_few_rows(data):
         raise InputError(reason)
-    found = _scores_of_model(data, checked_seed(seed), backbone)
-    _must_separate(found)
-    _must_overlap(found)
+    if isinstance(backbone, str) and is_encoder(backbone):
+        from splitpu.methods.frozen_features import frozen_choice
+
+        heads = frozen_choice(data, backbone, checked_seed(seed))
+        labelled, scores, numbers = heads.labelled, heads.out_of_fold, heads.numbers
+    else:
+        from splitpu.methods.table_learners import choice_of
+
+        rows, choice = choice_of(data, checked_seed(seed))  # computed once for the prior and the model
+        labelled, scores, numbers = rows.labelled, choice.scores, rows.numbers
+    found = PUScores(labelled, scores, scores, numbers, OF_LEARNERS)
+    _must_tell_something(found)
     told = prior_from_scores(found.plain, found.labelled, scenario=data.scenario)
     # Something has to be left to find, or there would be nothing to train: where all seem to be labelled, half a row.
     value = max(told.value, population_share(data, 0.51 / len(data.unlabelled)))
     low, high = min(told.interval[0], value), max(told.interval[1], value)
-    diagnostics = {
-        "auc_labelled_against_unlabelled": found.auc,
-        "auc_a_perfect_classifier_would_have": 1 - told.among_unlabelled / 2,
-        "share_of_positives_among_unlabelled": told.among_unlabelled,
-        "labelled_share_of_positives": _labelled_of_positives(data, told.among_unlabelled),
-        "interval_width": high - low,
-        "largest_share_that_fits": told.bound,
-    }
     row = EstimatorRow(BY_ORDER, value, low, high, told.among_unlabelled)
+    diagnostics = _diagnostics(data, found, row) | {"largest_share_that_fits": told.bound}
     verdicts = (told.sentence,) if told.at_most or told.all_labelled else tuple(_if_wide(row))
     return PriorEstimate(value, (low, high), BY_ORDER, (row,), diagnostics, verdicts, found)
 
 
-def _scores_of_model(data: PUData, seed: int, backbone: object) -> PUScores:
-    """Out-of-fold scores, computed once for the prior and the model."""
-    from splitpu.networks.encoders import is_encoder  # torch only where it is needed
-
-    if isinstance(backbone, str) and is_encoder(backbone):
-        from splitpu.methods.frozen_features import frozen_choice
-
-        heads = frozen_choice(data, backbone, seed)
-        return PUScores(heads.labelled, heads.out_of_fold, heads.out_of_fold, heads.numbers, OF_LEARNERS)
-    from splitpu.methods.table_learners import choice_of
-
-    rows, choice = choice_of(data, seed)
-    return PUScores(rows.labelled, choice.scores, choice.scores, rows.numbers, OF_LEARNERS)
+def _diagnostics(data: PUData, found: PUScores, row: EstimatorRow) -> dict[str, float]:
+    """What an estimate rests on."""
+    hidden = row.among_unlabelled * len(data.unlabelled)
+    return {
+        "auc_labelled_against_unlabelled": found.auc,
+        "auc_a_perfect_classifier_would_have": 1 - row.among_unlabelled / 2,
+        "share_of_positives_among_unlabelled": row.among_unlabelled,
+        "labelled_share_of_positives": len(data.positives) / (len(data.positives) + hidden),
+        "interval_width": row.high - row.low,
+    }
 
 
 def _embedded(data: PUData, seed: int, backbone: str) -> PUData:
@@ -240,21 +232,14 @@ def _quick_shares(found: PUScores, rng: np.random.Generator, seed: int) -> dict[
         resampled[number] = [*_on_scores(positive[some], unlabelled[others]), bumps.share(some, others)]
     agreeing = [QUICK.index(name) for name in MEMBERS]
     beyond = _OF_NETWORKS if found.how == "network" else 0.0
-    shares = {RECOMMENDED: _consensus(values[agreeing], resampled[:, agreeing], beyond)}
+    # The members' median; its error is how it varies with the draw, how far members lie apart, and what is beyond.
+    drawn, apart = float(np.median(resampled[:, agreeing], axis=1).std()), float(values[agreeing].std())
+    shares = {RECOMMENDED: (float(np.median(values[agreeing])), math.hypot(drawn, apart, beyond))}
     return shares | dict(zip(QUICK, zip(values.tolist(), resampled.std(0).tolist(), strict=True), strict=True))
 
 
-def _consensus(values: Floats, resampled: Floats, beyond: float) -> tuple[float, float]:
-    """The members' median; its error is how it varies with the draw, how far members lie apart, and what is beyond."""
-    drawn, apart = float(np.median(resampled, axis=1).std()), float(values.std())
-    return float(np.median(values)), math.hypot(drawn, apart, beyond)
-
-
 def _on_scores(positive: Floats, unlabelled: Floats) -> list[float]:
-    column = {"plain": 0, "cleaned": 1}
-    return [
-        estimator(positive[:, column[which]], unlabelled[:, column[which]]) for estimator, which in ON_SCORES.values()
-    ]
+    return [estimator(positive[:, column], unlabelled[:, column]) for estimator, column in ON_SCORES.values()]
 
 
 def _share_slowly(
@@ -262,16 +247,12 @@ def _share_slowly(
 ) -> tuple[float, float]:
     positive, unlabelled = found.cleaned[found.labelled, None], found.cleaned[~found.labelled, None]
     value = estimator(positive, unlabelled, seed)
-    again = [
-        estimator(_resample(positive, rng), _resample(unlabelled, rng), seed + 1 + number)
-        for number in range(_SLOW_RESAMPLES)
-    ]
+    again = []
+    for number in range(_SLOW_RESAMPLES):
+        some, others = (rows[rng.integers(len(rows), size=len(rows))] for rows in (positive, unlabelled))
+        again.append(estimator(some, others, seed + 1 + number))
     rounded = gap_at(value) / math.sqrt(12) if estimator is km2 else 0.0  # the others' candidates lie close together
     return value, math.hypot(float(np.std(again)), rounded)
-
-
-def _resample(rows: Floats, rng: np.random.Generator) -> Floats:
-    return rows[rng.integers(len(rows), size=len(rows))]
 
 
 def _row(name: str, data: PUData, share: float, error: float) -> EstimatorRow:
@@ -282,19 +263,15 @@ def _row(name: str, data: PUData, share: float, error: float) -> EstimatorRow:
     return EstimatorRow(name, middle, low, high, share)
 
 
-def _must_separate(found: PUScores) -> None:
-    if found.auc - 0.5 > 3 * found.auc_error:
-        return
-    raise InputError(
-        f"a classifier cannot tell labelled from unlabelled rows (AUC {found.auc:.2f}, 0.5 is chance), so either "
-        "nearly all unlabelled rows are positive or the features say nothing about the class: check the features, or "
-        "give the share of positives yourself (prior=0.3, say)"
-    )
-
-
-def _must_overlap(found: PUScores) -> None:
-    """No unlabelled row among nine tenths of the labelled ones, by either score, means that there is none to find."""
-    for scores in (found.plain, found.cleaned):
+def _must_tell_something(found: PUScores) -> None:
+    """Scores that cannot tell the two kinds apart, or tell all of them apart, say nothing of the prior."""
+    if found.auc - 0.5 <= 3 * found.auc_error:
+        raise InputError(
+            f"a classifier cannot tell labelled from unlabelled rows (AUC {found.auc:.2f}, 0.5 is chance), so either "
+            "nearly all unlabelled rows are positive or the features say nothing about the class: check the features, "
+            "or give the share of positives yourself (prior=0.3, say)"
+        )
+    for scores in (found.plain, found.cleaned):  # is any unlabelled row among nine tenths of the labelled ones?
         if (scores[~found.labelled] >= np.quantile(scores[found.labelled], 0.1)).any():
             return
     raise InputError(
@@ -302,11 +279,6 @@ def _must_overlap(found: PUScores) -> None:
         f"tells them apart with an AUC of {found.auc:.3f}), so there is no positive left to find: check that P and U "
         "were recorded in the same way, or give the share of positives yourself (prior=0.3, say)"
     )
-
-
-def _labelled_of_positives(data: PUData, among_unlabelled: float) -> float:
-    hidden = among_unlabelled * len(data.unlabelled)
-    return len(data.positives) / (len(data.positives) + hidden)
 
 
 def _verdicts(data: PUData, row: EstimatorRow, diagnostics: Mapping[str, float]) -> list[str]:
@@ -391,18 +363,13 @@ class ResolvedPrior:
         return cls(value, estimate.interval, estimate.source, estimate, estimate.verdicts)
 
 
-class EstimateOptions(TypedDict, total=False):
-    """How `estimate_prior` goes about it, which only passes through here."""
+class PriorOptions(TypedDict, total=False):
+    """How `estimate_prior` goes about it, and what the model will be."""
 
     seed: int
     device: str
     observer: "Observer | None"
     checkpoints: Path | None
-
-
-class PriorOptions(EstimateOptions, total=False):
-    """The same, and what the model will be."""
-
     backbone: object  # an encoder's name, whose heads then give the scores, or anything else
 
 
@@ -417,18 +384,22 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
     if prior != "auto":
         if isinstance(prior, str):
             raise InputError(f"prior={prior!r} is neither 'auto' nor a number: give a share between 0 and 1, or 'auto'")
-        given = check_prior(prior, data)
-        doubts = _if_few(data)
-        for sentence in doubts:
-            warn_where_called(sentence)
-        return ResolvedPrior(given, None, "given", doubts=doubts)
+        given = ResolvedPrior(check_prior(prior, data), None, "given")
+        if (positives := len(data.positives)) >= FEWEST_POSITIVES:
+            return given
+        few = (  # no reason to refuse, as an estimate is
+            f"{positives} labelled positives are few, so the model depends on which ones they are: label at least "
+            f"{FEWEST_POSITIVES}, or judge it by rows whose truth is known before relying on it"
+        )
+        warn_where_called(few)
+        return replace(given, doubts=(few,))
     from splitpu.evaluation.diagnostics import check_random_labelling
-
-    backbone, seed = how.pop("backbone", None), how.get("seed", 0)
     from splitpu.networks.encoders import is_encoder
 
+    options: dict[str, Any] = {**how}
+    backbone, seed = options.pop("backbone", None), how.get("seed", 0)
     by_heads = is_encoder(backbone)
-    estimate = _by_order(data, seed, backbone) if by_heads else estimate_prior(data, **cast(EstimateOptions, how))
+    estimate = _by_order(data, seed, backbone) if by_heads else estimate_prior(data, **options)
     estimate = within_answers(estimate, data)
     looked_at = _embedded(data, seed, str(backbone)) if by_heads else data
     labelling = check_random_labelling(looked_at, scores=estimate.scores, seed=seed)
@@ -471,17 +442,6 @@ def prior_for(method: str, prior: object, data: PUData, **how: Unpack[PriorOptio
         sentence = f"no prior could be estimated, so the training goes on without one: {refused}"
         warn_where_called(sentence)
         return ResolvedPrior.none(NOT_ESTIMABLE, sentence)
-
-
-def _if_few(data: PUData) -> tuple[str, ...]:
-    """An estimate is refused where positives are few; who gives a prior may go on, and should know."""
-    if (positives := len(data.positives)) >= FEWEST_POSITIVES:
-        return ()
-    sentence = (
-        f"{positives} labelled positives are few, so the model depends on which ones they are: label at least "
-        f"{FEWEST_POSITIVES}, or judge it by rows whose truth is known before relying on it"
-    )
-    return (sentence,)
 
 
 def _must_be_of_use(estimate: PriorEstimate, data: PUData) -> None:

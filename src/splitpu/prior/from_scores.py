@@ -31,15 +31,13 @@ _WORTH_A_LOOK = 14.0  # in units of log likelihood below the best
 _NOT_EXCLUDED = 1.92  # the same, for a 95 % statement about one number
 
 
-class Beliefs(NamedTuple):
-    """What is thought likely before a row is seen, fitted on development tables (see benchmarks/desk_prior.py)."""
-
-    per_distance: float = 1.2  # how much less likely a distance one larger is, as a logarithm
-    power: float = 0.5  # the share is as likely as this power of it, on the scale of its log odds
-    spread: float = 0.1  # of the logarithm of the ratio of spreads
-    trust: float = 0.85  # how much of the log likelihood is believed: the model is not quite right
-    above: float = 0.08  # by how much the log odds come out too high on average
-    doubt: float = 0.1  # standard error of the log odds that no row shows
+# What is thought likely before a row is seen, fitted on development tables (see benchmarks/desk_prior.py).
+_PER_DISTANCE = 1.2  # how much less likely a distance one larger is, as a logarithm
+_POWER = 0.5  # the share is as likely as this power of it, on the scale of its log odds
+_SPREAD = 0.1  # of the logarithm of the ratio of spreads
+_TRUST = 0.85  # how much of the log likelihood is believed: the model is not quite right
+_ABOVE = 0.08  # by how much the log odds come out too high on average
+_DOUBT = 0.1  # standard error of the log odds that no row shows
 
 
 @dataclass(frozen=True)
@@ -53,15 +51,24 @@ class ScoredPrior:
     bound: float  # no larger share fits, whatever the shape of the scores (97.5 %); of the population
     at_most: bool  # only the upper end of the interval is known
     all_labelled: bool  # practically no positive is left among the unlabelled rows
-    sentence: str  # what a user should know
-    shares: Floats  # possible shares among the unlabelled rows and how likely each is
-    weights: Floats
+    positives: int  # that are labelled
 
-    def draws(self, count: int, rng: np.random.Generator) -> Floats:
-        """Random shares of positives among the unlabelled rows, as likely as the data make them."""
-        cumulated = np.cumsum(self.weights)
-        drawn: Floats = np.interp(rng.random(count), cumulated / cumulated[-1], self.shares)
-        return drawn
+    @property
+    def sentence(self) -> str:
+        """What a user should know."""
+        low, high = self.interval
+        if self.all_labelled:
+            return (
+                "practically every positive is labelled already, or the labelled ones are not typical of the "
+                f"positives: the {self.positives} labelled rows are {low:.2g} of all rows, and at most {high:.2g} look "
+                "positive"
+            )
+        if self.at_most:
+            return (
+                f"at most {high:.2g} of the rows are positive ({self.value:.2g} is the best guess); how many fewer "
+                "these scores do not say, because classes overlap or too few positives are labelled"
+            )
+        return f"{self.value:.2g} of the rows are positive ({low:.2g} to {high:.2g})"
 
 
 class Counts(NamedTuple):
@@ -72,11 +79,7 @@ class Counts(NamedTuple):
 
 
 def prior_from_scores(
-    scores: npt.ArrayLike,
-    labelled: npt.ArrayLike,
-    *,
-    scenario: Scenario = "single-training-set",
-    beliefs: Beliefs | None = None,
+    scores: npt.ArrayLike, labelled: npt.ArrayLike, *, scenario: Scenario = "single-training-set"
 ) -> ScoredPrior:
     """Estimate the share of positives in the population from out-of-fold scores of all rows.
 
@@ -85,9 +88,8 @@ def prior_from_scores(
     """
     values, known = checked_rows(scores, labelled)
     check_scenario(scenario)
-    counts = counted(values, known)
     positives, others = int(known.sum()), int((~known).sum())
-    shares, weights, excludes_nothing = posterior(counts, beliefs or Beliefs())
+    shares, weights, excludes_nothing = posterior(counted(values, known))
     cumulated = np.cumsum(weights)
     low, middle, high = (float(np.interp(part, cumulated, shares)) for part in (_CONFIDENCE[0], 0.5, _CONFIDENCE[1]))
     low = 0.0 if excludes_nothing else low
@@ -96,10 +98,8 @@ def prior_from_scores(
     value, lowest, highest, most = (
         in_population(one, positives, others, scenario) for one in (middle, low, high, max(bound, middle))
     )
-    found = ScoredPrior(
-        value, (lowest, highest), middle, (low, high), most, excludes_nothing, all_labelled, "", shares, weights
-    )
-    return ScoredPrior(**{**found.__dict__, "sentence": _sentence(found, positives)})
+    of_unlabelled = middle, (low, high)
+    return ScoredPrior(value, (lowest, highest), *of_unlabelled, most, excludes_nothing, all_labelled, positives)
 
 
 def in_population(share: float, positives: int, unlabelled: int, scenario: Scenario) -> float:
@@ -156,24 +156,24 @@ def counted(scores: Floats, labelled: Flags) -> Counts:
     return Counts(inside[0][seen], inside[1][seen])
 
 
-def posterior(counts: Counts, beliefs: Beliefs) -> tuple[Floats, Floats, bool]:
+def posterior(counts: Counts) -> tuple[Floats, Floats, bool]:
     """Shares of positives among the unlabelled rows, how likely each is, and whether none at all is possible, too."""
-    lowest, highest = _log_odds(np.array([LOWEST_SHARE, HIGHEST_SHARE]))
+    lowest, highest = (np.log(share / (1 - share)) for share in (LOWEST_SHARE, HIGHEST_SHARE))
     distances, odds = np.linspace(*_DISTANCES, _COARSE[0]), np.linspace(lowest, highest, _COARSE[1])
-    rough, likelihood = _weighed(counts, distances, odds, beliefs)
-    none = _log_likelihood(counts, distances, np.array([0.0]), _SPREADS)
+    rough, likelihood = _weighed(counts, distances, odds)
+    none = _log_likelihood(counts, distances, np.array([0.0]))
     near = rough > rough.max() - _WORTH_A_LOOK
     ranges = [
         (grid[max(found[0] - 1, 0)], grid[min(found[-1] + 1, len(grid) - 1)])
         for grid, found in ((distances, np.flatnonzero(near.any((1, 2)))), (odds, np.flatnonzero(near.any((0, 1)))))
     ]
     distances, odds = np.linspace(*ranges[0], _FINE[0]), np.linspace(*ranges[1], _FINE[1])
-    fine, finer = _weighed(counts, distances, odds, beliefs)
+    fine, finer = _weighed(counts, distances, odds)
     best = max(float(likelihood.max()), float(finer.max()))
-    none_now = max(float(none.max()), float(_log_likelihood(counts, distances, np.array([0.0]), _SPREADS).max()))
+    none_now = max(float(none.max()), float(_log_likelihood(counts, distances, np.array([0.0])).max()))
     weights = np.exp(fine - fine.max()).sum((0, 1))
-    wider = np.linspace(odds[0] - 4 * beliefs.doubt - beliefs.above, odds[-1] + 4 * beliefs.doubt, 3 * len(odds))
-    kernel = np.exp(-0.5 * ((wider[:, None] - odds + beliefs.above) / max(beliefs.doubt, 1e-3)) ** 2)
+    wider = np.linspace(odds[0] - 4 * _DOUBT - _ABOVE, odds[-1] + 4 * _DOUBT, 3 * len(odds))
+    kernel = np.exp(-0.5 * ((wider[:, None] - odds + _ABOVE) / _DOUBT) ** 2)
     blurred = kernel @ weights
     shares: Floats = 1 / (1 + np.exp(-wider))
     return shares, blurred / blurred.sum(), best - none_now < _NOT_EXCLUDED
@@ -196,20 +196,20 @@ def share_bound(positive: Floats, unlabelled: Floats, miss: float = 0.025) -> fl
     return float(min((most / least).min(), 1.0))
 
 
-def _weighed(counts: Counts, distances: Floats, odds: Floats, beliefs: Beliefs) -> tuple[Floats, Floats]:
+def _weighed(counts: Counts, distances: Floats, odds: Floats) -> tuple[Floats, Floats]:
     """Log posterior and log likelihood of every distance, spread and share."""
     shares = 1 / (1 + np.exp(-odds))
-    likelihood = _log_likelihood(counts, distances, shares, _SPREADS)
+    likelihood = _log_likelihood(counts, distances, shares)
     before = (
-        -beliefs.per_distance * distances[:, None, None]
-        - 0.5 * (_SPREADS[:, None] / max(beliefs.spread, 1e-3)) ** 2
-        + beliefs.power * np.log(shares)
+        -_PER_DISTANCE * distances[:, None, None]
+        - 0.5 * (_SPREADS[:, None] / _SPREAD) ** 2
+        + _POWER * np.log(shares)
         + 0.5 * np.log1p(-shares)
     )
-    return beliefs.trust * likelihood + before, likelihood
+    return _TRUST * likelihood + before, likelihood
 
 
-def _log_likelihood(counts: Counts, distances: Floats, shares: Floats, spreads: Floats) -> Floats:
+def _log_likelihood(counts: Counts, distances: Floats, shares: Floats) -> Floats:
     """Of the order in which labelled and unlabelled rows come, for every distance, spread and share.
 
     Given how many rows there are in a stretch of scores, each is labelled with the probability that the model says.
@@ -221,9 +221,9 @@ def _log_likelihood(counts: Counts, distances: Floats, shares: Floats, spreads: 
     reached = np.cumsum(counts.labelled + counts.unlabelled) / rows
     lengths = np.diff(reached, prepend=0.0)
     negative = ndtr(-_LATENT)
-    drawn = np.empty((len(distances), len(spreads), len(shares), len(reached)))
+    drawn = np.empty((len(distances), len(_SPREADS), len(shares), len(reached)))
     for at, distance in enumerate(distances):
-        for which, spread in enumerate(np.exp(spreads)):
+        for which, spread in enumerate(np.exp(_SPREADS)):
             positive = ndtr((distance - _LATENT) / spread)
             for number, share in enumerate(shares):
                 of_positives = known + (1 - known) * share
@@ -233,23 +233,3 @@ def _log_likelihood(counts: Counts, distances: Floats, shares: Floats, spreads: 
     chance = np.clip(known * np.diff(drawn, axis=-1, prepend=0.0) / lengths, 1e-9, 1 - 1e-9)
     likelihood: Floats = np.log(chance) @ counts.labelled + np.log1p(-chance) @ counts.unlabelled
     return likelihood
-
-
-def _log_odds(share: Floats) -> Floats:
-    odds: Floats = np.log(share / (1 - share))
-    return odds
-
-
-def _sentence(found: ScoredPrior, positives: int) -> str:
-    low, high = found.interval
-    if found.all_labelled:
-        return (
-            "practically every positive is labelled already, or the labelled ones are not typical of the positives: "
-            f"the {positives} labelled rows are {low:.2g} of all rows, and at most {high:.2g} look positive"
-        )
-    if found.at_most:
-        return (
-            f"at most {high:.2g} of the rows are positive ({found.value:.2g} is the best guess); how many fewer these "
-            "scores do not say, because classes overlap or too few positives are labelled"
-        )
-    return f"{found.value:.2g} of the rows are positive ({low:.2g} to {high:.2g})"

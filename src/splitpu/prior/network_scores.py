@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,26 +68,15 @@ class Mirrored(nn.Module):
         return Outputs(as_it_is.low, as_it_is.high, (as_it_is.logit + turned.logit) / 2)
 
 
-def affordable_scores(
-    data: PUData,
-    rows: Indices,
-    *,
-    seed: int,
-    device: str = "auto",
-    observer: Observer | None = None,
-    checkpoints: Path | None = None,
-) -> CrossFitted:
-    """Scores of these rows, by networks that fit the machine.
+def affordable_scores(data: PUData, rows: Indices, *, device: str = "auto", **how: Any) -> CrossFitted:
+    """Scores of these rows, by networks that fit the machine; the rest is as `network_scores` takes it.
 
     On a GPU all rows train and judge, and the estimators are given some of them, which are enough. On a CPU that would
     take hours for photographs of usual sizes; there a small network sees only these rows, made small.
     """
     if data.kind == "images" and Hardware.choose(device, EngineConfig()).device.type == "cpu":
-        small = _made_small(data, rows)
-        return network_scores(
-            small, seed=seed, device=device, network="cnn-small", observer=observer, checkpoints=checkpoints
-        )
-    found = network_scores(data, seed=seed, device=device, observer=observer, checkpoints=checkpoints)
+        return network_scores(_made_small(data, rows), device=device, network="cnn-small", **how)
+    found = network_scores(data, device=device, **how)
     return CrossFitted(found.plain[rows], found.cleaned[rows])
 
 
@@ -119,21 +109,19 @@ def network_scores(
     A network learns the rows it is trained on by heart, so only the scores of the other half are worth anything. Two
     networks on different halves rank better together than either alone. With checkpoints, what was interrupted goes on.
     """
-    spec = TrainSpec(config=Config(), prior=None, backbone=network, seed=seed)
-    context = open_context(data, spec, Runtime(device=device, checkpoints=checkpoints, observer=observer))
-    return mean_scores([_cross_fitted(context, seed, number) for number in range(CROSS_FITTINGS)])
-
-
-def _cross_fitted(context: Context, seed: int, number: int) -> CrossFitted:
     from sklearn.model_selection import StratifiedKFold
 
-    labelled = context.data.labelled
-    found = CrossFitted(np.empty(len(labelled)), np.empty(len(labelled)))
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(seed + APART * number))
-    for fold, (training, held_out) in enumerate(splitter.split(np.zeros(len(labelled)), labelled), start=1):
-        name = f"prior.fold{number * FOLDS + fold}"
-        found.plain[held_out], found.cleaned[held_out] = _Fold(context, training, held_out, name).scores()
-    return found
+    spec = TrainSpec(config=Config(), prior=None, backbone=network, seed=seed)
+    context = open_context(data, spec, Runtime(device=device, checkpoints=checkpoints, observer=observer))
+    labelled, every = context.data.labelled, []
+    for number in range(CROSS_FITTINGS):
+        found = CrossFitted(np.empty(len(labelled)), np.empty(len(labelled)))
+        splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(seed + APART * number))
+        for fold, (training, held_out) in enumerate(splitter.split(np.zeros(len(labelled)), labelled), start=1):
+            name = f"prior.fold{number * FOLDS + fold}"
+            found.plain[held_out], found.cleaned[held_out] = _Fold(context, training, held_out, name).scores()
+        every.append(found)
+    return mean_scores(every)
 
 
 class _Fold:

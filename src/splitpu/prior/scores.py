@@ -18,7 +18,7 @@ from splitpu.data.sparse_rows import is_sparse
 from splitpu.errors import InputError
 from splitpu.prior.algorithms import bbe
 from splitpu.types import Flags, Floats, Indices, Rows
-from splitpu.utils.arrays import checked_seed, sklearn_seed
+from splitpu.utils.arrays import checked_seed, log_odds, sklearn_seed
 
 if TYPE_CHECKING:
     from splitpu.engine.stage import Observer
@@ -44,18 +44,10 @@ class Learner(Protocol):
         """All rows are given by number; `kept` runs over the training rows."""
 
 
-@dataclass(frozen=True)
 class KernelLogistic:
     """Logistic regression on the kernel values with some landmark rows (Nystroem): smooth borders of any shape."""
 
-    mapped: Floats
-    labelled: Flags
-    strength: float  # C of the regression
-
-    @classmethod
-    def over(
-        cls, features: Floats, labelled: Flags, *, sharpness: float, seed: int, strength: float = 10.0
-    ) -> "KernelLogistic":
+    def __init__(self, features: Floats, labelled: Flags, *, sharpness: float, seed: int) -> None:
         """`sharpness` divides the squared width of the kernel, which is else the typical squared distance of rows."""
         from sklearn.kernel_approximation import Nystroem
 
@@ -66,7 +58,7 @@ class KernelLogistic:
             gamma=sharpness / typical, n_components=min(LANDMARKS, len(features)), random_state=sklearn_seed(seed)
         )
         mapped = kernel.fit_transform(features)
-        return cls(mapped - mapped.mean(0), labelled, strength)
+        self.mapped, self.labelled = mapped - mapped.mean(0), labelled
 
     def judge(self, training: Rows, kept: Flags, asked: Rows, seed: int) -> Judged:
         """The training rows are scored by cross-fitting."""
@@ -84,7 +76,7 @@ class KernelLogistic:
     def _fitted(self, rows: Rows) -> Any:
         from sklearn.linear_model import LogisticRegression
 
-        return LogisticRegression(C=self.strength, max_iter=300).fit(self.mapped[rows], self.labelled[rows])
+        return LogisticRegression(C=10.0, max_iter=300).fit(self.mapped[rows], self.labelled[rows])
 
 
 @dataclass(frozen=True)
@@ -98,27 +90,16 @@ class RandomTrees:
         """A training row is scored by the trees that did not see it."""
         from sklearn.ensemble import ExtraTreesClassifier
 
-        # A forest of this size leaves next to no row without a tree that did not see it; those few get 1/2.
-        trees = ExtraTreesClassifier(
-            TREES, min_samples_leaf=3, bootstrap=True, oob_score=_no_score, random_state=sklearn_seed(seed)
-        )
+        # A forest of this size leaves next to no row without a tree that did not see it; those few get 1/2. It insists
+        # on a figure for its unseen rows, of which only the probabilities are wanted.
+        how = {"min_samples_leaf": 3, "bootstrap": True, "oob_score": lambda *_: 0.0}
+        trees = ExtraTreesClassifier(TREES, **how, random_state=sklearn_seed(seed))
         trees.fit(self.features[training[kept]], self.labelled[training[kept]])
         own = np.empty(len(training))
-        own[kept] = _log_odds(np.nan_to_num(trees.oob_decision_function_[:, 1], nan=0.5))
+        own[kept] = log_odds(np.nan_to_num(trees.oob_decision_function_[:, 1], nan=0.5), _LEAST_PROBABILITY)
         if not kept.all():
-            own[~kept] = _log_odds(trees.predict_proba(self.features[training[~kept]])[:, 1])
-        return Judged(_log_odds(trees.predict_proba(self.features[asked])[:, 1]), own)
-
-
-def _no_score(truth: Any, guess: Any) -> float:
-    """The forest insists on a figure for its unseen rows; only their probabilities are wanted."""
-    return 0.0
-
-
-def _log_odds(probability: Floats) -> Floats:
-    inside = np.clip(probability, _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY)
-    odds: Floats = np.log(inside) - np.log1p(-inside)
-    return odds
+            own[~kept] = log_odds(trees.predict_proba(self.features[training[~kept]])[:, 1], _LEAST_PROBABILITY)
+        return Judged(log_odds(trees.predict_proba(self.features[asked])[:, 1], _LEAST_PROBABILITY), own)
 
 
 FOLDS = 5
@@ -155,7 +136,12 @@ def alternate(labelled: Flags, learners: Sequence[Learner], seed: int, learned: 
         scores = np.empty(len(labelled))
         own_scores = []
         for part, (training, held_out) in enumerate(folds):
-            scores[held_out], own = _judged_by_all(learners, training, kept[part], held_out, seed + number)
+            scores[held_out], own = 0.0, np.zeros(len(training))
+            for learner in learners:  # the mean of their scores, each on the scale of its own training rows
+                judged = learner.judge(training, kept[part], held_out, seed + number)
+                middle, spread = judged.own.mean(), judged.own.std() or 1.0
+                scores[held_out] += (judged.asked - middle) / spread
+                own += (judged.own - middle) / spread
             own_scores.append(own)
         history.append(scores)
         share = bbe(scores[labelled], scores[~labelled])
@@ -170,16 +156,12 @@ def _folds(labelled: Flags, learned: Flags, seed: int) -> list[tuple[Rows, Rows]
     """Which rows each classifier learns from, and which it judges: every row is judged once."""
     from sklearn.model_selection import StratifiedKFold
 
-    rows, others = (
-        np.flatnonzero(learned),
-        np.random.default_rng(checked_seed(seed)).permutation(np.flatnonzero(~learned)),
-    )
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(seed))
+    rows, others = np.flatnonzero(learned), np.flatnonzero(~learned)
+    more = np.array_split(np.random.default_rng(checked_seed(seed)).permutation(others), FOLDS)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(seed)).split(rows, labelled[rows])
     return [
-        (rows[training], np.concatenate([rows[held_out], more]))
-        for (training, held_out), more in zip(
-            splitter.split(rows, labelled[rows]), np.array_split(others, FOLDS), strict=True
-        )
+        (rows[training], np.concatenate([rows[held_out], some]))
+        for (training, held_out), some in zip(folds, more, strict=True)
     ]
 
 
@@ -190,19 +172,6 @@ def without_likely_positives(labelled: Flags, scores: Floats, share: float) -> F
     kept = np.ones(len(labelled), dtype=np.bool_)
     kept[unlabelled[np.argsort(-scores[unlabelled], kind="stable")[:count]]] = False
     return kept
-
-
-def _judged_by_all(
-    learners: Sequence[Learner], training: Rows, kept: Flags, held_out: Rows, seed: int
-) -> tuple[Floats, Floats]:
-    """The mean of the learners' scores, each on the scale of its own training rows."""
-    asked, own = np.zeros(len(held_out)), np.zeros(len(training))
-    for learner in learners:
-        judged = learner.judge(training, kept, held_out, seed)
-        middle, spread = judged.own.mean(), judged.own.std() or 1.0
-        asked += (judged.asked - middle) / spread
-        own += (judged.own - middle) / spread
-    return asked, own
 
 
 ScoreKind = Literal["auto", "classical", "network"]
@@ -300,7 +269,7 @@ def classical_scores(
     for number in range(cross_fittings):
         own_seed = seed + APART * number
         learners: list[Learner] = [
-            KernelLogistic.over(features, labelled, sharpness=sharpness, seed=own_seed),
+            KernelLogistic(features, labelled, sharpness=sharpness, seed=own_seed),
             RandomTrees(features, labelled),
         ]
         found.append(alternate(labelled, learners, own_seed, learned))

@@ -110,3 +110,9 @@ def checked_scores(raw: npt.ArrayLike, name: str, what: Literal["decisions", "pr
     if not np.isfinite(scores).all():
         raise InputError(f"the {what} on {name} hold NaN or infinite values: check the model that made them")
     return scores
+
+
+def log_odds(share: Floats, tiniest: float) -> Floats:
+    """Of shares that may be 0 or 1, where there are none: they are moved inside by so much."""
+    inside = np.clip(share, tiniest, 1 - tiniest)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
