@@ -15,7 +15,7 @@ import numpy as np
 from case_runner import Key, run_cases, table
 from development_sets import TASKS, asked_cases, drawn_task
 
-from splitpu.prior.algorithms import bbe, dedpul, penl1
+from splitpu.prior.algorithms import PenL1, bbe, dedpul
 from splitpu.prior.estimate import population_share
 from splitpu.prior.scores import APART, chosen_rows, classical_scores, described, mean_scores
 
@@ -47,7 +47,7 @@ def estimated(case: Key) -> dict[str, Any]:
             shares = (
                 bbe(positive, unlabelled),
                 dedpul(positive, unlabelled),
-                penl1(positive[:, None], unlabelled[:, None]),
+                PenL1.fit(positive[:, None], unlabelled[:, None]).share(),
             )
             estimates |= {name: population_share(data, share) for name, share in zip(names, shares, strict=True)}
         found.append(estimates)

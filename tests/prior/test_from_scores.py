@@ -81,7 +81,7 @@ def test_counts_hold_every_row_once_and_keep_ties_together() -> None:
     assert len(counts.labelled) <= 3 and set(counts.labelled + counts.unlabelled) <= {40.0, 80.0, 120.0}
 
 
-def test_the_likelihood_is_that_of_a_mixture_of_two_bells() -> None:
+def test_the_likelihood_is_that_of_a_mixture_of_two_bells(monkeypatch: pytest.MonkeyPatch) -> None:
     """By bisection for the cuts and math.erfc for the tails, one share and one distance at a time."""
     counts = Counts(np.array([8.0, 6.0, 1.0]), np.array([4.0, 26.0, 155.0]))
 
@@ -104,9 +104,8 @@ def test_the_likelihood_is_that_of_a_mixture_of_two_bells() -> None:
             before = part
         return total
 
-    from splitpu.prior import from_scores
-
-    got = from_scores._log_likelihood(counts, np.array([1.5, 3.0]), np.array([0.05, 0.4]), np.array([-0.2, 0.0]))
+    monkeypatch.setattr(from_scores, "_SPREADS", np.array([-0.2, 0.0]))
+    got = from_scores._log_likelihood(counts, np.array([1.5, 3.0]), np.array([0.05, 0.4]))
     for at, distance in enumerate((1.5, 3.0)):
         for which, spread in enumerate((math.exp(-0.2), 1.0)):
             for number, share in enumerate((0.05, 0.4)):

@@ -54,12 +54,10 @@ class PUCalibrator:
         samples = (decision_positive, "held-out positives"), (decision_unlabelled, "held-out unlabelled rows")
         positive, population, prior = _with_population(*samples, prior, scenario)
         if method == "isotonic":
-            knots, heights = _isotonic(positive, population, prior)
-            return cls(method, knots=knots, heights=heights)
-        if method not in ("temperature", "platt"):
-            raise InputError(f"method={method!r} is unknown: choose temperature, platt or isotonic")
-        slope, offset = _logistic(positive, population, prior, with_offset=method == "platt")
-        return cls(method, slope, offset)
+            return cls(method, 1.0, 0.0, *_isotonic(positive, population, prior))
+        if method in ("temperature", "platt"):
+            return cls(method, *_logistic(positive, population, prior, with_offset=method == "platt"))
+        raise InputError(f"method={method!r} is unknown: choose temperature, platt or isotonic")
 
     def probability(self, decision: npt.ArrayLike) -> Floats:
         """Probabilities of being positive."""
@@ -88,12 +86,10 @@ class PUCalibrator:
         """
         if self.knots is None or self.heights is None:
             return -self.offset / self.slope
-        above = np.flatnonzero(self.heights > 0.5)
-        if not len(above):
-            return math.inf
-        if above[0] == 0:
-            return -math.inf
-        ends = slice(above[0] - 1, above[0] + 1)  # of the stretch that rises through 1/2
+        above = int(np.searchsorted(self.heights, 0.5, side="right"))  # the first one
+        if above in (0, len(self.heights)):
+            return math.inf if above else -math.inf
+        ends = slice(above - 1, above + 1)  # of the stretch that rises through 1/2
         return float(np.interp(0.5, self.heights[ends], self.knots[ends]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,17 +146,13 @@ def reliability(
     if len(edges) < 2:
         edges = np.array([0.0, 1.0])
     found = []
-    for number, (low, high) in enumerate(pairwise(edges)):
-        last = number == len(edges) - 2
-        of_population, of_positive = (
-            (values >= low) & ((values <= high) if last else (values < high)) for values in (population, positive)
-        )
-        if not of_population.any():
-            continue
-        share = float(of_population.mean())
-        estimated = float(np.clip(prior * of_positive.mean() / share, 0.0, 1.0))
-        promised = float(population[of_population].mean())
-        found.append(ReliabilityBin(float(low), float(high), share, promised, estimated))
+    bin_of = [np.searchsorted(edges[1:-1], values, side="right") for values in (population, positive)]
+    for number, (low, high) in enumerate(pairwise(edges.tolist())):
+        of_population, of_positive = (bins == number for bins in bin_of)
+        if of_population.any():
+            share = float(of_population.mean())
+            estimated = float(np.clip(prior * of_positive.mean() / share, 0.0, 1.0))
+            found.append(ReliabilityBin(low, high, share, float(population[of_population].mean()), estimated))
     return Reliability(tuple(found), float(sum(one.share * abs(one.promised - one.estimated) for one in found)))
 
 

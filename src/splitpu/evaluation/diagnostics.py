@@ -35,17 +35,16 @@ class LabellingCheck:
     @classmethod
     def of(cls, doubtful: bool, auc: float, error: float, expected: float | None = None) -> "LabellingCheck":
         judge, limit = ("a classifier", "0.5") if expected is None else ("a line", f"up to {expected:.2f}")
+        verdict = (
+            f"nothing speaks against the labelled positives being a random draw of all positives (AUC {auc:.2f} "
+            f"against unlabelled rows that are as clearly positive, {limit} is expected); kinds of positives of "
+            "which hardly any is labelled look like negatives and cannot be noticed"
+        )
         if doubtful:
             verdict = (
                 f"the labelled positives do not look like a random draw of the positives: {judge} tells them from "
                 f"unlabelled rows that are just as clearly positive (AUC {auc:.2f}, {limit} is expected), so the prior "
                 "and all figures may be off; label positives drawn at random, or at least some of every kind"
-            )
-        else:
-            verdict = (
-                f"nothing speaks against the labelled positives being a random draw of all positives (AUC {auc:.2f} "
-                f"against unlabelled rows that are as clearly positive, {limit} is expected); kinds of positives of "
-                "which hardly any is labelled look like negatives and cannot be noticed"
             )
         return cls(doubtful, auc, error, verdict, expected)
 
@@ -83,8 +82,9 @@ def check_random_labelling(
     by. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look like negatives.
     """
     check_pudata(data)
-    if scores is None and min(len(data.positives), len(data.unlabelled)) < FEWEST_ROWS:  # too few to learn scores from
-        return _cannot_be_told(len(data.positives), len(data.unlabelled), "are there")
+    needed, counts = f", {FEWEST_ROWS} clearly positive ones", (len(data.positives), len(data.unlabelled))
+    if scores is None and min(counts) < FEWEST_ROWS:  # too few to learn scores from
+        return LabellingCheck.cannot_be_told(*counts, f"are there{needed}")
     found = scores if scores is not None else pu_scores(data, seed=seed, how=how, device=device)
     if found.how == OF_LEARNERS:  # of a table: a test that allows for negatives that score like positives
         from splitpu.evaluation.label_tests import random_labels_test
@@ -101,13 +101,9 @@ def check_random_labelling(
 
     enough = [look for look in looks if min(look[:2]) >= FEWEST_ROWS]
     if not enough:
-        return _cannot_be_told(*looks[0][:2], "are clearly positive")
+        return LabellingCheck.cannot_be_told(*looks[0][:2], f"are clearly positive{needed}")
     look = max(enough, key=telling)
     return LabellingCheck.of(telling(look)[0], look.auc, look.error)
-
-
-def _cannot_be_told(labelled: int, unlabelled: int, are: str) -> LabellingCheck:
-    return LabellingCheck.cannot_be_told(labelled, unlabelled, f"{are}, {FEWEST_ROWS} clearly positive ones")
 
 
 def _by_lines(data: PUData, found: PUScores, seed: int) -> Look:
@@ -142,16 +138,9 @@ def _out_of_fold(features: Floats, labelled: Flags, bending: float, seed: int) -
     from sklearn.preprocessing import StandardScaler
 
     model = make_pipeline(StandardScaler(), LogisticRegression(C=bending, max_iter=500))
-    scores = [
-        cross_val_predict(
-            model,
-            features,
-            labelled,
-            cv=StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(FOLDS * seed + number)),
-            method="decision_function",
-        )
-        for number in range(REPEATS)
-    ]
+    seeds = [sklearn_seed(FOLDS * seed + number) for number in range(REPEATS)]
+    ways = [StratifiedKFold(FOLDS, shuffle=True, random_state=one) for one in seeds]
+    scores = [cross_val_predict(model, features, labelled, cv=way, method="decision_function") for way in ways]
     return np.asarray(np.mean(scores, axis=0), dtype=np.float64)
 
 
@@ -207,17 +196,15 @@ def find_degeneracies(
     unbounded = float(among_unlabelled(prior, len(positive), len(unlabelled), scenario))
     share = min(max(unbounded, 0.0), 1.0)
     alike = _said_of_all(positive, unlabelled)
-    if alike == "constant":
-        return [Degeneracy(alike, _WITHOUT_A_PRIOR[alike])]
     if alike == "all positive":
         sentence = (
             f"the model calls {100 * float((unlabelled > 0).mean()):.1f} % of the unlabelled rows positive where the "
             "prior expects far fewer: lower the prior or train longer; its recall says nothing"
         )
         return [Degeneracy(alike, sentence)] if share < 0.9 else []
-    if alike == "all negative":
-        sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
-        return [Degeneracy(alike, sentence)]
+    if alike is not None:
+        more = ": raise the prior or train longer" if alike == "all negative" else ""
+        return [Degeneracy(alike, _WITHOUT_A_PRIOR[alike] + more)]
     rows = len(positive) + len(unlabelled)
     none_left = (  # more often than not this means another scenario
         f"{len(positive)} of the {rows} rows are labelled, where a prior of {prior:.3g} expects {prior * rows:.0f} "

@@ -59,8 +59,7 @@ def estimated(
 def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None) -> dict[str, PUFigure]:
     """The same figures where the truth is known; none where all rows are of one class or a decision is no number.
 
-    Intervals come from drawing the rows again. One more row of either class is thought of, spread over all scores:
-    even an order without a fault in 20 positives leaves room for a missed one.
+    Intervals come from drawing the rows again.
     """
     actual = np.asarray(truth) == 1
     if actual.all() or not actual.any() or not np.isfinite(decision).all():
@@ -69,13 +68,8 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
     lengths = ranking.lengths_of_lists(rows, share)
     groups = _groups(actual, decision)
     values = _of_groups(*groups, lengths, rows)
-    coarse = _coarser(*groups)
-    thought = (coarse[0] + coarse[1]) / rows
-    rng = np.random.default_rng(0)
-    drawn = [
-        _of_groups(rng.standard_gamma(positive), rng.standard_gamma(negative), coarse[2], lengths, rows)
-        for positive, negative in [(coarse[0] + thought, coarse[1] + thought)] * ranking.DRAWS
-    ]
+    *coarse, cut = _coarser(*groups)
+    drawn = [_of_groups(*both, cut, lengths, rows) for both in _drawn_again(*coarse)]
     figures = {name: ranking.with_interval(value, *(one[name] for one in drawn)) for name, value in values.items()}
     simple = {}
     if naive is not None and np.isfinite(naive).all():
@@ -121,9 +115,7 @@ def estimated_curves(
 def counted_curves(truth: npt.ArrayLike, decision: Floats) -> dict[str, Curve]:
     """The same curves where the truth is known, from rows of both classes."""
     positive, negative, _ = _coarser(*_groups(np.asarray(truth) == 1, decision))
-    rng, thought = np.random.default_rng(0), (positive + negative) / (positive + negative).sum()
-    drawn = [[rng.standard_gamma(kind + thought) for kind in (positive, negative)] for _ in range(ranking.DRAWS)]
-    both = [(positive, negative), *drawn]
+    both = [(positive, negative), *_drawn_again(positive, negative)]
     spreads = [Spread(*(kind[::-1] / kind.sum() for kind in one)) for one in both]
     return _curves(spreads, [float(one[0].sum() / (one[0].sum() + one[1].sum())) for one in both])
 
@@ -185,6 +177,17 @@ def _coarser(positive: Floats, negative: Floats, cut: int) -> tuple[Floats, Floa
     step = -(-len(positive) // _MOST_GROUPS)
     starts = np.unique([*range(0, len(positive), step), min(cut, len(positive) - 1)])
     return np.add.reduceat(positive, starts), np.add.reduceat(negative, starts), int((starts < cut).sum())
+
+
+def _drawn_again(positive: Floats, negative: Floats) -> list[tuple[Floats, Floats]]:
+    """Random weightings of the rows of both classes.
+
+    One more row of either is thought of, spread over all scores: even an order without a fault in 20 positives leaves
+    room for a missed one.
+    """
+    rng, thought = np.random.default_rng(0), (positive + negative) / (positive + negative).sum()
+    both = [(positive + thought, negative + thought)] * ranking.DRAWS
+    return [(rng.standard_gamma(of_p), rng.standard_gamma(of_n)) for of_p, of_n in both]
 
 
 def _of_groups(positive: Floats, negative: Floats, cut: int, lengths: tuple[int, ...], rows: int) -> dict[str, float]:

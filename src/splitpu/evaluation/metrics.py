@@ -57,10 +57,8 @@ def evaluate_scores(truth: npt.ArrayLike, decision: npt.ArrayLike, prior: float 
 def if_truth_is_swapped(figures: Mapping[str, Any], rows: int) -> list[str]:
     """A sentence where scores rank negatives above positives by far more than chance explains."""
     auc, share = figures["roc_auc"], figures["true_rate"]
-    if auc is None:
-        return []
-    by_chance = 3 * math.sqrt(1 / (12 * rows * share * (1 - share)))  # three standard errors of an AUC of one half
-    if auc >= 0.5 - max(_CLEARLY_BELOW, by_chance):
+    # Three standard errors of an AUC of one half are chance.
+    if auc is None or auc >= 0.5 - max(_CLEARLY_BELOW, 3 * math.sqrt(1 / (12 * rows * share * (1 - share)))):
         return []
     return [
         f"the model ranks test rows that are called negative above those that are called positive (ROC AUC {auc:.2f}): "
@@ -190,7 +188,12 @@ def evaluate_pu(
         shares[1:] += rng.normal(0.0, share_error(prior, share_in_u, *sizes, scenario), draws)
     shares = np.clip(shares, 0.0, 1.0)
     counted, rising, spreads = _two_readings(positive, unlabelled, shares, draws, rng)
-    readings = [counted] if _contradict(counted, rising, positive, unlabelled, share_in_u) else [counted, rising]
+    # The counts may rule out that a higher score is no worse: a model may rank upside down.
+    recall, auc_error = float(rising.recall[0]), auc_against_unlabelled(positive, unlabelled)[1]
+    contradicted = abs(counted.recall[0] - recall) > _CLEAR_SIGMAS * recall_error(recall, len(positive)) or abs(
+        counted.auc[0] - rising.auc[0]
+    ) > _CLEAR_SIGMAS * max(auc_error, 1e-9) / max(1 - share_in_u, 1e-9)
+    readings = [counted] if contradicted else [counted, rising]
     mean = Readings(*(np.mean(parts, axis=0) for parts in zip(*readings, strict=True)))
     separate = [one.with_prior(priors) for one in readings]
     # Of a model that is nearly always right, what is possible cuts draws off on one side only and so moves their mean:
@@ -261,16 +264,6 @@ def _two_readings(
         np.array([spread.auc for spread in spreads]),
     )
     return counted, rising, spreads
-
-
-def _contradict(counted: Readings, rising: Readings, positive: Floats, unlabelled: Floats, share: float) -> bool:
-    """Whether the counts rule out that a higher score is no worse: a model may rank upside down."""
-    recall = float(rising.recall[0])
-    auc_error = max(auc_against_unlabelled(positive, unlabelled)[1], 1e-9) / max(1 - share, 1e-9)
-    return bool(
-        abs(counted.recall[0] - recall) > _CLEAR_SIGMAS * recall_error(recall, len(positive))
-        or abs(counted.auc[0] - rising.auc[0]) > _CLEAR_SIGMAS * auc_error
-    )
 
 
 def recall_error(recall: float, positives: int) -> float:

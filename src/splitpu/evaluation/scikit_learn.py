@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,9 +41,7 @@ class PUStratifiedKFold:
         from sklearn.model_selection import StratifiedKFold
 
         if groups is not None:
-            raise InputError(
-                "groups would be cut apart, so that rows of one group are in both parts: use PUStratifiedGroupKFold"
-            )
+            raise InputError("groups would be cut apart, with rows in both parts: use PUStratifiedGroupKFold")
         if y is None:
             raise InputError("y is missing: the folds follow the labels, so give them as well, split(X, y)")
         labelled = labelled_mask(y, name="y", positive=self.positive)
@@ -110,16 +107,12 @@ def pu_train_test_split(
     else:
         raise InputError(f"test_size={test_size!r} is not a number: give a share such as 0.25, or a number of rows")
     share = test_size / len(labelled) if isinstance(test_size, int) else test_size
-    kinds = {"labelled positives": int(labelled.sum()), "unlabelled rows": int((~labelled).sum())}
-    for kind, count in kinds.items():
+    for kind, count in (("labelled positives", int(labelled.sum())), ("unlabelled rows", int((~labelled).sum()))):
         if not 1 <= round(share * count) <= count - 1:
-            raise InputError(
-                f"test_size={test_size:g} of {count} {kind} leaves none on one side: choose another test_size or label "
-                "more rows"
-            )
-    parts: list[Any] = train_test_split(
-        *arrays, np.asarray(s), test_size=test_size, random_state=random_state, stratify=labelled
-    )
+            why = f"test_size={test_size:g} of {count} {kind} leaves none on one side"
+            raise InputError(f"{why}: choose another test_size or label more rows")
+    how = {"test_size": test_size, "random_state": random_state, "stratify": labelled}
+    parts: list[Any] = train_test_split(*arrays, np.asarray(s), **how)
     return parts
 
 
@@ -178,22 +171,20 @@ class PUScorer:
                 "TunedThresholdClassifierCV shows the scorer no model to take prior and scenario from: give both, "
                 f"as in make_pu_scorer({self.metric!r}, prior=0.3, scenario='single-training-set')"
             )
-        return partial(_value_of_labels, self.metric, self.prior, self.scenario)
+        return self._value_of_labels
+
+    def _value_of_labels(self, y: npt.ArrayLike, called: npt.ArrayLike, pos_label: object = None) -> float:
+        """Of rows that are `called` one label or the other, without a model to ask further."""
+        assert self.prior is not None and self.scenario is not None
+        labelled = labelled_mask(y, name="y", positive=pos_label)
+        decision = np.where(binary_truth(called, positive=pos_label), 1.0, -1.0)
+        return _value(self.metric, decision[labelled], decision[~labelled], self.prior, self.scenario)
 
     def get_metadata_routing(self) -> Any:
         """What else scikit-learn is to pass on when it scores: nothing."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         return MetadataRequest(owner=self)
-
-
-def _value_of_labels(
-    metric: str, prior: float, scenario: Scenario, y: npt.ArrayLike, called: npt.ArrayLike, pos_label: object = None
-) -> float:
-    """The value of a metric for rows that are `called` one label or the other, without a model to ask further."""
-    labelled = labelled_mask(y, name="y", positive=pos_label)
-    decision = np.where(binary_truth(called, positive=pos_label), 1.0, -1.0)
-    return _value(metric, decision[labelled], decision[~labelled], prior, scenario)
 
 
 def _value(metric: str, known: Floats, other: Floats, prior: float, scenario: Scenario) -> float:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from splitpu.data.sparse_rows import is_sparse_matrix
 from splitpu.errors import InputError
 from splitpu.learners.catalogue import Bagging, Boosting, Fitted, Learner, Logistic, NaiveBayes, Rows, learner
-from splitpu.learners.crossfit import Auc, Difference, Task, auc_of, compare_auc, fitted_in_folds, platt
+from splitpu.learners.crossfit import Auc, Task, auc_of, compare_auc, fitted_in_folds, platt
 from splitpu.learners.learner_networks import AverageNetwork
 from splitpu.learners.split_learner import SplitLearner, posteriors
 from splitpu.types import Floats, Mask
@@ -47,7 +47,7 @@ class Candidate:
     scores: Floats = field(repr=False)
     chosen: bool = False
     fitted: Fitted | None = field(default=None, repr=False)
-    against_base: Difference | None = None  # of a student only
+    against_base: Auc | None = None  # of a student only
 
 
 @dataclass

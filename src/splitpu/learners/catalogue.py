@@ -10,7 +10,7 @@ of the others. Which rows are left out shifts the logits by a constant and leave
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -288,12 +288,10 @@ class Given:
     """Any scikit-learn classifier of the user's; it is cloned, never changed."""
 
     model: Any
-    name: str = field(default="")
 
-    def __post_init__(self) -> None:
-        if not (hasattr(self.model, "fit") and hasattr(self.model, "get_params")):
-            raise InputError(f"{self.model!r:.60} is no scikit-learn classifier: it has no fit or no get_params")
-        object.__setattr__(self, "name", self.name or type(self.model).__name__)
+    @property
+    def name(self) -> str:
+        return type(self.model).__name__
 
     def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> ForeignNetwork:
         from sklearn.base import clone

@@ -24,22 +24,12 @@ _REACH = NormalDist().inv_cdf(0.975)  # standard errors on either side of a 95 %
 
 @dataclass(frozen=True)
 class Auc:
-    """An AUC with its interval and standard error."""
+    """An AUC, or a difference of two, with its interval and standard error."""
 
     value: float
     low: float
     high: float
     error: float
-
-
-@dataclass(frozen=True)
-class Difference(Auc):
-    """How much higher the AUC of the first is, on the same rows, with interval and standard error."""
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval leaves no doubt about which of the two ranks better."""
-        return self.low > 0 or self.high < 0
 
 
 def fold_numbers(labelled: Mask, number: int, seed: int, groups: npt.ArrayLike | None = None) -> Indices:
@@ -60,7 +50,7 @@ def fold_numbers(labelled: Mask, number: int, seed: int, groups: npt.ArrayLike |
         raise InputError(f"groups has {len(given)} entries for {len(labelled)} rows: give one per row")
     if len(np.unique(given[labelled])) < number:
         raise InputError(
-            f"the labelled rows come from {len(np.unique(given[labelled]))} groups, too few for {number} folds"
+            f"the labelled rows are of {len(np.unique(given[labelled]))} groups, too few for {number} folds"
         )
     splitter = StratifiedGroupKFold(number, shuffle=True, random_state=seed)
     for place, (_, held) in enumerate(splitter.split(np.zeros(len(labelled)), labelled, given)):
@@ -133,12 +123,12 @@ def auc_of(scores: Floats, labelled: Mask) -> Auc:
     return Auc(value, min(low, value), max(high, value), error)
 
 
-def compare_auc(first: Floats, second: Floats, labelled: Mask) -> Difference:
+def compare_auc(first: Floats, second: Floats, labelled: Mask) -> Auc:
     """The AUC of the first less that of the second on the same rows (paired DeLong)."""
     (of_positive, of_other), (other_positive, other_other) = (_placements(one, labelled) for one in (first, second))
     error = math.sqrt(_variance(of_positive - other_positive) + _variance(of_other - other_other))
     gain = float(of_positive.mean()) - float(other_positive.mean())
-    return Difference(gain, gain - _REACH * error, gain + _REACH * error, error)
+    return Auc(gain, gain - _REACH * error, gain + _REACH * error, error)
 
 
 def platt(scores: Floats, labelled: Mask) -> tuple[float, float]:

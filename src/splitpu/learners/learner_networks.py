@@ -9,7 +9,7 @@ and `check` take them from a file nobody vouches for.
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from splitpu.data.sparse_rows import VALUES_AT_ONCE, is_sparse_matrix
 from splitpu.errors import InputError, ModelFileError
 from splitpu.networks.backbones import MLP, Backbone, Outputs
-from splitpu.types import Flags, Floats
+from splitpu.types import Floats
 from splitpu.utils.arrays import log_odds
 
 Spec = dict[str, Any]
@@ -145,31 +145,7 @@ class KernelNetwork(LearnerNetwork):
         return torch.exp(-self.width * apart.clamp(min=0.0)) @ self.weight + self.bias
 
 
-class Tree(NamedTuple):
-    """The nodes of one tree. A leaf points to itself, so that a fixed number of steps ends in it."""
-
-    feature: npt.NDArray[np.int64]
-    threshold: Floats
-    left: npt.NDArray[np.int64]
-    right: npt.NDArray[np.int64]
-    missing_left: Flags
-    value: Floats
-    depth: int
-
-    @classmethod
-    def of(cls, leaf: Flags, depth: int, **nodes: npt.NDArray[Any]) -> "Tree":
-        """From what scikit-learn keeps of every node, where leaves point anywhere."""
-        own, most = np.arange(len(leaf)), np.finfo(np.float64).max
-        return cls(
-            np.where(leaf, 0, nodes["feature"]).astype(np.int64),
-            # An infinite threshold (whatever is not missing goes left) as the largest number: files hold no infinity.
-            np.clip(np.where(leaf, 0.0, nodes["threshold"]), -most, most),
-            np.where(leaf, own, nodes["left"]).astype(np.int64),
-            np.where(leaf, own, nodes["right"]).astype(np.int64),
-            nodes["missing_left"].astype(bool) & ~leaf,
-            nodes["value"].astype(np.float64),
-            depth,
-        )
+_Nodes = Mapping[str, npt.NDArray[Any]]  # of one tree: leaf, feature, threshold, left, right, missing_left, value
 
 
 class TreeNetwork(LearnerNetwork):
@@ -206,16 +182,23 @@ class TreeNetwork(LearnerNetwork):
         self.hold(torch.bool, missing_left=(nodes,))
 
     @classmethod
-    def of(cls, trees: Sequence[Tree], columns: int, *, shares: bool, rounded: bool, start: float = 0.0) -> Self:
-        """The trees end to end."""
-        roots = np.cumsum([0, *(len(tree.value) for tree in trees[:-1])]).astype(np.int64)
-        shifted = [
-            tree._replace(left=tree.left + at, right=tree.right + at) for tree, at in zip(trees, roots, strict=True)
-        ]
-        nodes = {name: np.concatenate([getattr(tree, name) for tree in shifted]) for name in Tree._fields[:-1]}
-        sizes = {"columns": columns, "nodes": len(nodes["value"]), "trees": len(trees)}
-        depth = max(tree.depth for tree in trees)
-        return cls(**sizes, depth=depth, shares=shares, rounded=rounded).filled(start=start, roots=roots, **nodes)
+    def of(cls, trees: Sequence[_Nodes], depth: int, *, start: float = 0.0, **sizes: int | bool) -> Self:
+        """The nodes of several trees, end to end. A leaf points to itself, so that `depth` steps end in it."""
+        roots = np.cumsum([0, *(len(tree["value"]) for tree in trees[:-1])]).astype(np.int64)
+        own = [np.arange(len(tree["value"])) for tree in trees]
+        most = np.finfo(np.float64).max  # stands for an infinite threshold (all go left): files hold no infinity
+        nodes = {
+            "feature": [np.where(tree["leaf"], 0, tree["feature"]) for tree in trees],
+            "threshold": [np.clip(np.where(tree["leaf"], 0.0, tree["threshold"]), -most, most) for tree in trees],
+            "missing_left": [tree["missing_left"].astype(bool) & ~tree["leaf"] for tree in trees],
+            "value": [tree["value"] for tree in trees],
+        }
+        for side in ("left", "right"):
+            ends = zip(trees, own, roots, strict=True)
+            nodes[side] = [np.where(tree["leaf"], itself, tree[side]) + at for tree, itself, at in ends]
+        whole = {name: np.concatenate(parts) for name, parts in nodes.items()}
+        found = cls(columns=sizes.pop("columns"), nodes=len(whole["value"]), trees=len(trees), depth=depth, **sizes)
+        return found.filled(start=start, roots=roots, **whole)
 
     def forward(self, rows: Tensor) -> Tensor:
         values = rows.to(torch.float32).to(torch.float64) if self.sizes["rounded"] else rows.to(torch.float64)
@@ -374,10 +357,11 @@ def network_of_trees(trees: Sequence[Any], weight: float, *, shares: bool, start
         said = value[:, 0] if value.shape[1] == 1 else value[:, 1] / np.maximum(value.sum(1), 1e-300)
         if hasattr(one, "classes_") and len(one.classes_) == 1:
             said = np.full(tree.node_count, float(one.classes_[0]))
-        nodes = {"feature": tree.feature, "threshold": tree.threshold, "value": weight * said}
         sides = {"left": tree.children_left, "right": tree.children_right, "missing_left": tree.missing_go_to_left}
-        parts.append(Tree.of(tree.children_left < 0, int(tree.max_depth), **nodes, **sides))
-    return TreeNetwork.of(parts, trees[0].n_features_in_, shares=shares, rounded=True, start=start)
+        nodes = {"feature": tree.feature, "threshold": tree.threshold, "value": weight * said, **sides}
+        parts.append({"leaf": tree.children_left < 0, **nodes})
+    depth, sizes = max(int(one.tree_.max_depth) for one in trees), {"columns": trees[0].n_features_in_}
+    return TreeNetwork.of(parts, depth, start=start, **sizes, shares=shares, rounded=True)
 
 
 def network_of_stages(model: Any, stages: int | None = None) -> TreeNetwork:
@@ -390,9 +374,10 @@ def network_of_stages(model: Any, stages: int | None = None) -> TreeNetwork:
         leaf = nodes["is_leaf"].astype(bool)
         named = {"feature": "feature_idx", "threshold": "num_threshold", "missing_left": "missing_go_to_left"}
         found = {name: nodes[named.get(name, name)] for name in ("left", "right", *named)}
-        parts.append(Tree.of(leaf, int(nodes["depth"].max()), value=np.where(leaf, nodes["value"], 0.0), **found))
-    start = float(np.ravel(model._baseline_prediction)[0])
-    return TreeNetwork.of(parts, model.n_features_in_, shares=False, rounded=False, start=start)
+        parts.append({"leaf": leaf, "value": np.where(leaf, nodes["value"], 0.0), **found})
+    depth = max(int(stage.nodes["depth"].max()) for (stage,) in model._predictors[:stages])
+    start, sizes = float(np.ravel(model._baseline_prediction)[0]), {"columns": model.n_features_in_}
+    return TreeNetwork.of(parts, depth, start=start, **sizes, shares=False, rounded=False)
 
 
 class ForeignNetwork(LearnerNetwork):

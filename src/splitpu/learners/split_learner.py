@@ -86,7 +86,14 @@ def posteriors(scores: Floats, labelled: Mask, prior: float | None = None) -> Fl
     c = float(np.clip(p[labelled].mean(), 1e-6, 1 - 1e-6))
     factor = (1 - c) / c
     if prior is not None:
-        factor = _factor_for(odds[~labelled], prior)
+        low, high = -60.0, 60.0
+        for _ in range(80):  # a bisection: the mean only grows with the factor
+            middle = (low + high) / 2
+            if float(np.minimum(np.exp(middle) * odds[~labelled], 1.0).mean()) < prior:
+                low = middle
+            else:
+                high = middle
+        factor = float(np.exp((low + high) / 2))
     found: Floats = np.where(labelled, 1.0, np.minimum(factor * odds, 1.0))
     return found
 
@@ -123,15 +130,3 @@ def _stages(rows: Rows, seen: Indices, decision: Mask, asked: Indices, *, seed: 
         return
     model = Boosting(stages=60, rate=0.05, leaves=8).fit(rows[seen], decision[seen], seed=seed)
     yield from model.at_stages(rows[asked], range(2, 61, 2)).items()
-
-
-def _factor_for(odds: Floats, prior: float) -> float:
-    """The factor under which the capped odds have the prior as their mean (a bisection: the mean only grows)."""
-    low, high = -60.0, 60.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        if float(np.minimum(np.exp(middle) * odds, 1.0).mean()) < prior:
-            low = middle
-        else:
-            high = middle
-    return float(np.exp((low + high) / 2))

@@ -8,8 +8,8 @@ rows being kept back. Only the model that is shipped has learned from all of the
 import math
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,17 +48,21 @@ class Rows:
     features: Any  # an array of numbers, or a CSR matrix
     labelled: Mask
     numbers: Any  # which rows of the data they are
+    given: Mapping[str, Any] = field(default_factory=dict)  # weights and groups, where there are some
 
     @classmethod
     def of(cls, data: PUData) -> "Rows":
         """The taught rows of the data, on the CPU: the same numbers whatever the model is trained on."""
+        given = {"sample_weight": data.sample_weight, "groups": data.groups}
+        given = {name: None if one is None else one[data.taught] for name, one in given.items()}
         if is_sparse(data.features):
             kept = data.features.tocsr() if data.aside is None else data.features.tocsr()[data.taught]
-            return cls(kept.astype(np.float64), data.labelled[data.taught], data.taught)
+            return cls(kept.astype(np.float64), data.labelled[data.taught], data.taught, given)
         preprocessing = Preprocessing.fit(data.features)
         raw = torch.from_numpy(np.ascontiguousarray(data.features[data.taught]))
         plain = Views(preprocessing, ViewsConfig(), torch.device("cpu")).plain(raw).numpy()
-        return cls(plain.reshape(len(plain), -1).astype(np.float64), data.labelled[data.taught], data.taught)
+        flat = plain.reshape(len(plain), -1).astype(np.float64)
+        return cls(flat, data.labelled[data.taught], data.taught, given)
 
 
 class _Latest:
@@ -74,17 +78,8 @@ def choice_of(data: PUData, seed: int, candidates: Sequence[Any] | None = None) 
     key = (data.fingerprint(), seed, None if candidates is None else tuple(map(repr, candidates)))
     if _Latest.key != key or _Latest.found is None:
         rows = Rows.of(data)
-        weight, groups = (None if one is None else one[data.taught] for one in (data.sample_weight, data.groups))
-        choice = choose(
-            rows.features,
-            rows.labelled,
-            seed=sklearn_seed(seed),
-            candidates=candidates,
-            sample_weight=weight,
-            groups=groups,
-        )
-        found = rows, choice
-        _Latest.key, _Latest.found = key, found
+        choice = choose(rows.features, rows.labelled, seed=sklearn_seed(seed), candidates=candidates, **rows.given)
+        _Latest.key, _Latest.found = key, (rows, choice)
     return _Latest.found
 
 
@@ -107,11 +102,9 @@ def run_split_learners(context: Context) -> MethodResult:
 def _tries_networks(context: Context, rows: Rows) -> bool:
     """Few rows train networks in seconds, and there they may rank best; with many the learners leave them behind."""
     data = context.data
-    plain = data.sample_weight is None and data.groups is None and context.learner is None
+    plain = data.sample_weight is None and data.groups is None and data.kind == "vectors" and not data.is_sparse
     few = rows.features.shape[0] <= NETWORK_ROWS and rows.features.shape[1] <= NETWORK_COLUMNS
-    wanted = (
-        context.config.learner == AUTO and data.kind == "vectors" and not data.is_sparse and context.prior is not None
-    )
+    wanted = context.config.learner == AUTO and context.learner is None and context.prior is not None
     return wanted and plain and few
 
 
@@ -170,17 +163,9 @@ def _chosen(context: Context, candidates: Sequence[Any] | None) -> tuple[Rows, C
     data, seed = context.data, context.engine.seed
     rows, choice = choice_of(data, seed, candidates if context.learner is None else [context.learner])
     if data.answers is not None:
-        weight, groups = (None if one is None else one[data.taught] for one in (data.sample_weight, data.groups))
-        choice = taught_answers(
-            choice,
-            rows.features,
-            rows.labelled,
-            data.answers[data.taught],
-            share=_share_among_unlabelled(context),
-            groups=groups,
-            sample_weight=weight,
-            seed=sklearn_seed(seed),
-        )
+        answers, share = data.answers[data.taught], _share_among_unlabelled(context)
+        how = {"share": share, "seed": sklearn_seed(seed), **rows.given}
+        choice = taught_answers(choice, rows.features, rows.labelled, answers, **how)
     return rows, choice
 
 

@@ -173,14 +173,12 @@ _PENALISED_SHARES = (0.005, 0.995, 199)
 _FOLDS = 4
 
 
-def penl1(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
-    """The share of positives among the unlabelled rows, from features or scores, one row a sample."""
-    return PenL1.fit(positive, unlabelled, seed).share()
-
-
 @dataclass(frozen=True)
 class PenL1:
-    """The bumps that were chosen, with their heights over every row: resampled rows need no new kernel."""
+    """The bumps that were chosen, with their heights over every row: resampled rows need no new kernel.
+
+    `PenL1.fit(positive, unlabelled).share()` is the estimate, from features or scores, one row a sample.
+    """
 
     on_positive: Floats
     on_unlabelled: Floats
