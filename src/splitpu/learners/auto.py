@@ -49,6 +49,12 @@ class Candidate:
     fitted: Fitted | None = field(default=None, repr=False)
     against_base: Auc | None = None  # of a student only
 
+    @property
+    def pays(self) -> bool:
+        """Whether a student is ahead of its base on all rows by more than chance would make it; others always pay."""
+        gain = self.against_base
+        return gain is None or (gain.value > max(0.0, STEEP * gain.error) and not np.isnan(self.scores).any())
+
 
 @dataclass
 class Choice:
@@ -113,7 +119,7 @@ def choose(
     base = max(judged, key=lambda one: one.auc.value)
     if candidates is None and len(labelled) <= STUDENT_ROWS:
         judged.append(_student(base, part, prior))
-    members = _best_mean([one for one in judged if _pays(one)], part.labelled)
+    members = _best_mean([one for one in judged if one.pays], part.labelled)
     for one in members:
         one.chosen = True
     refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
@@ -182,12 +188,6 @@ def _student(base: Candidate, task: Task, prior: float | None) -> Candidate:
             break
     auc = auc_of(scores[seen], task.labelled[seen])
     return Candidate(pupil.name, pupil, auc, time.perf_counter() - started, scores, against_base=gain)
-
-
-def _pays(student: Candidate) -> bool:
-    """Whether a student is ahead of its base on all rows by more than chance would make it; others always pay."""
-    gain = student.against_base
-    return gain is None or (gain.value > max(0.0, STEEP * gain.error) and not np.isnan(student.scores).any())
 
 
 def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:

@@ -9,7 +9,7 @@ Every learner has a cost guard: beyond `MOST_ROWS` a fit sees all positives (up 
 of the others. Which rows are left out shifts the logits by a constant and leaves their order alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -312,18 +312,19 @@ class Given:
         return ForeignNetwork(model)
 
 
-LEARNERS: dict[str, Callable[[], Learner]] = {
-    "logistic": lambda: Logistic(even=False),
-    "logistic, strong penalty": lambda: Logistic("logistic, strong penalty", 0.003),
-    "logistic, weak penalty": lambda: Logistic("logistic, weak penalty", 30.0),
-    "kernel": Kernel,
-    "kernel, wide": lambda: Kernel("kernel, wide", width=0.3),
-    "naive bayes": NaiveBayes,
-    "forest": Forest,
-    "bagging": Bagging,
-    "bagging, large leaves": lambda: Bagging("bagging, large leaves", leaf=8),
-    "boosting": Boosting,
-}
+_NAMED: tuple[Learner, ...] = (
+    Logistic(even=False),
+    Logistic("logistic, strong penalty", 0.003),
+    Logistic("logistic, weak penalty", 30.0),
+    Kernel(),
+    Kernel("kernel, wide", width=0.3),
+    NaiveBayes(),
+    Forest(),
+    Bagging(),
+    Bagging("bagging, large leaves", leaf=8),
+    Boosting(),
+)
+LEARNERS = {one.name: one for one in _NAMED}
 
 
 def learner(wanted: Any) -> Learner:
@@ -331,7 +332,7 @@ def learner(wanted: Any) -> Learner:
     if isinstance(wanted, str):
         if wanted not in LEARNERS:
             raise InputError(f"there is no learner named {wanted!r}: one of {', '.join(LEARNERS)}")
-        return LEARNERS[wanted]()
+        return LEARNERS[wanted]
     if hasattr(wanted, "fit") and hasattr(wanted, "get_params"):
         return Given(wanted)
     if hasattr(wanted, "fit") and hasattr(wanted, "name"):
@@ -373,12 +374,8 @@ def fewer_rows(target: Floats | Mask, most: int, seed: int) -> Indices:
     likelier = np.asarray(target, dtype=np.float64) > 0.5
     likely, others = np.flatnonzero(likelier), np.flatnonzero(~likelier)
     number = min(len(likely), max(most // 2, most - len(others)))
-    parts = [
-        rng.choice(likely, number, replace=False),
-        rng.choice(others, min(len(others), most - number), replace=False),
-    ]
-    kept: Indices = np.sort(np.concatenate(parts))
-    return kept
+    counts = ((likely, number), (others, min(len(others), most - number)))
+    return np.sort(np.concatenate([rng.choice(kind, count, replace=False) for kind, count in counts]))
 
 
 def as_two_classes(rows: Rows, target: Floats, weight: Floats) -> tuple[Rows, Mask, Floats]:
@@ -401,11 +398,8 @@ def drawn(rng: np.random.Generator, chance: Floats, number: int, again: bool = F
     """So many rows, each with its own chance; equal chances are drawn without the cost of unequal ones."""
     possible = np.flatnonzero(chance > 0)
     weights = chance[possible]
-    if len(weights) and weights.min() == weights.max():
-        found: Indices = rng.choice(possible, number, replace=again)
-    else:
-        found = rng.choice(possible, number, replace=again, p=weights / weights.sum())
-    return found
+    equal = len(weights) and weights.min() == weights.max()
+    return rng.choice(possible, number, replace=again, p=None if equal else weights / weights.sum())
 
 
 def centre_and_scale(rows: Floats) -> tuple[Floats, Floats]:

@@ -113,28 +113,20 @@ def checked_rows(scores: npt.ArrayLike, labelled: npt.ArrayLike) -> tuple[Floats
     """Scores and marks of the same rows, enough of both kinds, or an error that says what is wrong."""
     values, known = np.asarray(scores, dtype=np.float64), np.asarray(labelled)
     if values.ndim != 1 or known.shape != values.shape:
-        raise InputError(
-            f"scores of shape {values.shape} and labelled of shape {known.shape} do not fit: give one score and one "
-            "mark (labelled or not) for every row"
-        )
+        shapes = f"scores of shape {values.shape} and labelled of shape {known.shape}"
+        raise InputError(f"{shapes} do not fit: give one score and one mark (labelled or not) for every row")
     if known.dtype != np.bool_:
         if not np.isin(known, (0, 1)).all():
             raise InputError("labelled must hold True or False (or 1 and 0) for every row: mark the labelled positives")
         known = known.astype(np.bool_)
-    if not np.isfinite(values).all():
-        raise InputError(
-            f"{int((~np.isfinite(values)).sum())} of the scores are no finite numbers: leave those rows out or repair "
-            "the model that made them"
-        )
+    if wrong := int((~np.isfinite(values)).sum()):
+        raise InputError(f"{wrong} of the scores are no finite numbers: leave those rows out or repair their model")
     for count, fewest, what in (
         (int(known.sum()), FEWEST_POSITIVES, "labelled"),
         (int((~known).sum()), FEWEST_UNLABELLED, "unlabelled"),
     ):
         if count < fewest:
-            raise InputError(
-                f"labelled marks the rows so that {count} are {what}, too few to tell anything: at least {fewest} are "
-                "needed"
-            )
+            raise InputError(f"of the rows {count} are {what}, too few to tell anything: at least {fewest} are needed")
     return values, known
 
 
