@@ -211,12 +211,9 @@ def find_degeneracies(
         "positives among them, so every unlabelled row that is called positive counts as a mistake: use "
         "scenario='case-control' if the labelled rows were collected apart, else give more unlabelled rows"
     )
-    memorised = (
-        _ranked_by_heart(positive, unlabelled, share) if held_out is None else _found_by_heart(positive, held_out)
-    )
     found: list[tuple[Kind, str | None]] = [
         ("no positives left", none_left if unbounded <= 0 else None),
-        ("memorised positives", memorised),
+        ("memorised positives", _by_heart(positive, unlabelled, held_out, share)),
         ("too few positives", _too_few(positive, unlabelled, prior, share, scenario)),
     ]
     return [Degeneracy(kind, sentence) for kind, sentence in found if sentence is not None]
@@ -265,29 +262,27 @@ def _said_of_all(positive: Floats, unlabelled: Floats) -> Kind | None:
     return "all negative" if recall <= 1 - NEARLY_ALL and rate <= 1 - NEARLY_ALL else None
 
 
-def _found_by_heart(positive: Floats, held_out: Floats) -> str | None:
-    """Whether more of the positives that it was trained on are found than of new ones."""
+def _by_heart(positive: Floats, unlabelled: Floats, held_out: Floats | None, share: float) -> str | None:
+    """Whether more of the positives that it was trained on are found than of new ones; without new ones, whether they
+    are ranked higher than any model can that does not know which rows are labelled."""
+    if held_out is None:
+        ceiling = 1 - share / 2
+        auc, error = auc_against_unlabelled(positive, unlabelled)
+        if auc - ceiling <= max(_SIGMAS * error, 0.02):
+            return None
+        return (
+            f"the model ranks labelled positives above nearly everything unlabelled (AUC {auc:.3f}, where "
+            f"{ceiling:.3f} is the most that a model without knowledge of the labelling can reach): it has learned "
+            "them by heart, P and U were not recorded in the same way, or the prior is too high"
+        )
     seen, unseen = float((positive > 0).mean()), float((held_out > 0).mean())
     middle = (seen * len(positive) + unseen * len(held_out)) / (len(positive) + len(held_out))
-    error = np.sqrt(max(middle * (1 - middle), 1e-9) * (1 / len(positive) + 1 / len(held_out)))
+    error = float(np.sqrt(max(middle * (1 - middle), 1e-9) * (1 / len(positive) + 1 / len(held_out))))
     if seen - unseen <= max(_SIGMAS * error, 0.05):
         return None
     return (
         f"the model finds {100 * seen:.0f} % of the positives it was trained on but {100 * unseen:.0f} % of "
         "new ones: it has learned them by heart; train for fewer epochs, or augment or regularise more"
-    )
-
-
-def _ranked_by_heart(positive: Floats, unlabelled: Floats, share: float) -> str | None:
-    """Whether labelled positives are ranked higher than any model can that does not know which rows are labelled."""
-    ceiling = 1 - share / 2
-    auc, error = auc_against_unlabelled(positive, unlabelled)
-    if auc - ceiling <= max(_SIGMAS * error, 0.02):
-        return None
-    return (
-        f"the model ranks labelled positives above nearly everything unlabelled (AUC {auc:.3f}, where "
-        f"{ceiling:.3f} is the most that a model without knowledge of the labelling can reach): it has learned "
-        "them by heart, P and U were not recorded in the same way, or the prior is too high"
     )
 
 

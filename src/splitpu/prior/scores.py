@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,13 +37,6 @@ class Judged(NamedTuple):
     own: Floats
 
 
-class Learner(Protocol):
-    """Learns which of some rows are labelled, leaving out the dropped ones, and scores those rows and others."""
-
-    def judge(self, training: Rows, kept: Flags, asked: Rows, seed: int) -> Judged:
-        """All rows are given by number; `kept` runs over the training rows."""
-
-
 class KernelLogistic:
     """Logistic regression on the kernel values with some landmark rows (Nystroem): smooth borders of any shape."""
 
@@ -61,7 +54,10 @@ class KernelLogistic:
         self.mapped, self.labelled = mapped - mapped.mean(0), labelled
 
     def judge(self, training: Rows, kept: Flags, asked: Rows, seed: int) -> Judged:
-        """The training rows are scored by cross-fitting."""
+        """Learn which rows are labelled, all given by number; `kept` runs over the training rows, the rest is dropped.
+
+        The training rows are scored by cross-fitting.
+        """
         from sklearn.model_selection import StratifiedKFold
 
         own = np.empty(len(training))
@@ -120,7 +116,9 @@ def mean_scores(found: Sequence[CrossFitted]) -> CrossFitted:
     return CrossFitted(*(np.mean(parts, axis=0) for parts in zip(*found, strict=True)))
 
 
-def alternate(labelled: Flags, learners: Sequence[Learner], seed: int, learned: Flags) -> CrossFitted:
+def alternate(
+    labelled: Flags, learners: Sequence[KernelLogistic | RandomTrees], seed: int, learned: Flags
+) -> CrossFitted:
     """Train P against U, then twice more against U without its likely positives.
 
     A classifier of P against all of U has to call most positives unlabelled; without the top rows of U it separates the
@@ -266,13 +264,9 @@ def classical_scores(
     sharpness = 3.0 if images else 1.0  # neighbouring images share most of their pixels
     learned = np.ones_like(labelled) if learned is None else learned
     found = []
-    for number in range(cross_fittings):
-        own_seed = seed + APART * number
-        learners: list[Learner] = [
-            KernelLogistic(features, labelled, sharpness=sharpness, seed=own_seed),
-            RandomTrees(features, labelled),
-        ]
-        found.append(alternate(labelled, learners, own_seed, learned))
+    for own_seed in range(seed, seed + APART * cross_fittings, APART):
+        smooth = KernelLogistic(features, labelled, sharpness=sharpness, seed=own_seed)
+        found.append(alternate(labelled, [smooth, RandomTrees(features, labelled)], own_seed, learned))
     return mean_scores(found)
 
 
@@ -321,9 +315,8 @@ def too_few_rows(data: PUData) -> str:
 def chosen_rows(data: PUData, seed: int) -> Indices:
     """The rows that classifiers learn from: all of them, or a draw of each kind where there are very many."""
     rng = np.random.default_rng(checked_seed(seed))
-    parts = []
-    for rows, most in ((data.positives, MOST_POSITIVES), (data.unlabelled, MOST_UNLABELLED)):
-        parts.append(rows if len(rows) <= most else rng.choice(rows, most, replace=False))
+    kinds = (data.positives, MOST_POSITIVES), (data.unlabelled, MOST_UNLABELLED)
+    parts = [rows if len(rows) <= most else rng.choice(rows, most, replace=False) for rows, most in kinds]
     return np.sort(np.concatenate(parts))
 
 
