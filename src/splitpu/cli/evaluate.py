@@ -30,7 +30,7 @@ from splitpu.methods.context import RowsAside
 from splitpu.methods.registry import find_method
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
-from splitpu.prior.estimate import NOT_USED, EstimateOptions, estimate_prior, prior_in_words
+from splitpu.prior.estimate import NOT_USED, estimate_prior, prior_in_words
 from splitpu.prior.scores import ScoreKind, needs_networks
 from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder, kept_until_settled, load_request
 from splitpu.runs.grid import Grid, InTurn
@@ -366,8 +366,8 @@ def run_prior(
     print_note(*loaded.warnings)
     rows = loaded.data
     with _checkpoints_of(rows, seed) as kept_in, estimating(rows, scores, display, kept_in) as observer:
-        how = EstimateOptions(seed=seed, device=device, observer=observer, checkpoints=kept_in)
-        found = estimate_prior(rows, every=True, scores=scores, **how)
+        how: dict[str, Any] = {"device": device, "observer": observer, "checkpoints": kept_in}
+        found = estimate_prior(rows, every=True, scores=scores, seed=seed, **how)
     labelling = check_random_labelling(rows, scores=found.scores, seed=seed)
     if json:
         about = {"labelling": labelling.__dict__, "true_prior": loaded.true_prior}
