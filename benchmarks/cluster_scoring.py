@@ -4,8 +4,7 @@ Run: python benchmarks/cluster_scoring.py [images] [times] (needs Ray; `make clu
 
 One worker and two take turns over the same images, as nothing else makes a busy machine fair to both. A rate is that of
 the parts after the first of each worker, so without the seconds in which Ray and its workers start; the seconds of the
-whole command stand beside it. Where other programs want the cores too, the rate a CPU second of the workers says what
-they would do on free ones. The last time of two workers one of them is killed on the way. Ray's workers give way to
+whole command stand beside it. The last time of two workers one of them is killed on the way. Ray's workers give way to
 everything else on a machine unless RAY_worker_niceness=0 is set.
 """
 
@@ -43,11 +42,9 @@ def main(images: str = "200000", times: str = "2") -> None:
         killed = scored(root, 2, "killed", kill=True)
         subprocess.run(splitpu(["merge", str(root / "killed"), str(root / "merged.csv")]), check=True)
         killed["rows merged"] = sum(1 for _ in (root / "merged.csv").open()) - 1
-    ratios = {}
-    for name, cores in (("images a second", 1), ("images a CPU second", 2)):
-        rates = [sum(one[name] for one in found if one["workers"] == workers) for workers in (1, 2)]
-        ratios[f"two workers to one, {name}"] = cores * rates[1] / rates[0]
-    print(json.dumps({"images": count, **ratios, "turns": found, "killed": killed, **machine()}, indent=2))
+    rates = [sum(one["images a second"] for one in found if one["workers"] == workers) for workers in (1, 2)]
+    ratio = {"two workers to one": rates[1] / rates[0]}
+    print(json.dumps({"images": count, **ratio, "turns": found, "killed": killed, **machine()}, indent=2))
 
 
 def scored(root: Path, workers: int, out: str, *, kill: bool = False) -> dict[str, Any]:
@@ -64,34 +61,30 @@ def scored(root: Path, workers: int, out: str, *, kill: bool = False) -> dict[st
     process = subprocess.Popen(splitpu([*command, "--json"]), stdout=subprocess.PIPE, text=True)
     while len(list(folder.glob("part-*"))) < workers:
         time.sleep(0.05)
-    first, had = time.time(), sum(workers_of(cluster).values())
-    done = len(list(folder.glob("part-*")))
+    first, done = time.time(), len(list(folder.glob("part-*")))
     if kill:
-        os.kill(max(workers_of(cluster).items(), key=lambda one: one[1])[0], signal.SIGKILL)
+        os.kill(at_work(cluster)[0], signal.SIGKILL)
     process.communicate()
     assert process.returncode == 0
-    ended, used = time.time(), sum(workers_of(cluster).values()) - had
+    ended, load = time.time(), os.getloadavg()[0]
     cluster.shutdown()
     last = max(part.stat().st_mtime for part in folder.glob("part-*"))
     images = 4096 * (len(list(folder.glob("part-*"))) - done)
-    found = {"workers": workers, "images a second": images / (last - first), "seconds in all": ended - began}
-    if not kill:
-        found |= {"images a CPU second": images / used, "cores that the workers had": used / (last - first)}
-    return found | {"load": os.getloadavg()[0]}
+    rate = images / (last - first)
+    return {"workers": workers, "images a second": rate, "seconds in all": ended - began, "load": load}
 
 
-def workers_of(cluster: Any) -> dict[int, float]:
-    """The CPU seconds of the processes that score or have scored, by their number."""
+def at_work(cluster: Any) -> list[int]:
+    """The processes of this cluster that are scoring a part."""
     raylets = {node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()}
-    found, ticks = {}, os.sysconf("SC_CLK_TCK")
+    found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            stat = (place / "stat").read_text().rpartition(")")[2].split()
-            name = (place / "cmdline").read_text()
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in raylets and "ray::_carried_out" in (place / "cmdline").read_text():
+                found.append(int(place.name))
         except OSError:  # it has ended meanwhile
             continue
-        if int(stat[1]) in raylets and name.startswith(("ray::_carried_out", "ray::IDLE")):
-            found[int(place.name)] = (int(stat[11]) + int(stat[12])) / ticks
     return found
 
 
