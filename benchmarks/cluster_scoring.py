@@ -33,14 +33,18 @@ def main(images: str = "200000", times: str = "2") -> None:
         write_many(root / "many", count)
         words = ["--positives", str(root / "few/pos"), "--unlabelled", str(root / "few/unl"), "--prior", "0.52"]
         words += ["--method", "nnpu", "--backbone", "cnn-small", "--quiet", "--out", str(root / "run")]
-        subprocess.run(splitpu(["fit", *words, *(one for set_ in QUICK for one in ("--set", set_))]), check=True)
+        subprocess.run(
+            splitpu(["fit", *words, *(one for set_ in QUICK for one in ("--set", set_))]), check=True, stdout=sys.stderr
+        )
         found: list[dict[str, Any]] = []
         for turn in range(int(times)):
             for workers in (1, 2):
                 found.append(scored(root, workers, f"{turn}-{workers}"))
                 print(json.dumps(found[-1]), file=sys.stderr, flush=True)
         killed = scored(root, 2, "killed", kill=True)
-        subprocess.run(splitpu(["merge", str(root / "killed"), str(root / "merged.csv")]), check=True)
+        subprocess.run(
+            splitpu(["merge", str(root / "killed"), str(root / "merged.csv")]), check=True, stdout=sys.stderr
+        )
         killed["rows merged"] = sum(1 for _ in (root / "merged.csv").open()) - 1
     rates = [sum(one["images a second"] for one in found if one["workers"] == workers) for workers in (1, 2)]
     ratio = {"two workers to one": rates[1] / rates[0]}
