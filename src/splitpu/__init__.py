@@ -6,122 +6,21 @@
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
-if TYPE_CHECKING:  # the same names once more; `as` says that they are public
-    # ruff: noqa: I001
-    # fmt: off
-    from splitpu.config.presets import DataProfile as DataProfile, preset as preset
-    from splitpu.config.schema import (
-        BaseConfig as BaseConfig, Config as Config, DANConfig as DANConfig, DistPUConfig as DistPUConfig,
-        EngineConfig as EngineConfig, OptimiserConfig as OptimiserConfig, P3MixConfig as P3MixConfig,
-        PUUPLConfig as PUUPLConfig, PUbNConfig as PUbNConfig, SelectionConfig as SelectionConfig,
-        SelfPUConfig as SelfPUConfig, SplitConfig as SplitConfig, StudentConfig as StudentConfig,
-        VPUConfig as VPUConfig, ViewsConfig as ViewsConfig, WarmupConfig as WarmupConfig,
-    )
-    from splitpu.data.preprocessing import Preprocessing as Preprocessing
-    from splitpu.data.public.datasets import load_named as load_named
-    from splitpu.data.public.named_set import NamedSet as NamedSet, make_pu as make_pu
-    from splitpu.data.pudata import HeldOut as HeldOut, PUData as PUData
-    from splitpu.engine.checkpoint import CheckpointStore as CheckpointStore, StageState as StageState
-    from splitpu.engine.distributed import World as World
-    from splitpu.engine.hardware import Hardware as Hardware
-    from splitpu.engine.loop import Engine as Engine
-    from splitpu.engine.rows import RowStore as RowStore, SharedRows as SharedRows
-    from splitpu.engine.stage import (
-        Batch as Batch, EpochRecord as EpochRecord, Observer as Observer, Pool as Pool, Stage as Stage,
-        StageOutcome as StageOutcome, Task as Task,
-    )
-    from splitpu.errors import (
-        InputError as InputError, ModelFileError as ModelFileError, SplitPUError as SplitPUError,
-        SplitPUWarning as SplitPUWarning,
-    )
-    from splitpu.estimators.base import PUEstimator as PUEstimator, PerRow as PerRow
-    from splitpu.estimators.classifiers import (
-        DANClassifier as DANClassifier, DistPUClassifier as DistPUClassifier,
-        ElkanNotoClassifier as ElkanNotoClassifier, NNPUClassifier as NNPUClassifier,
-        NaivePUClassifier as NaivePUClassifier, P3MixClassifier as P3MixClassifier,
-        PUBaggingClassifier as PUBaggingClassifier, PUBoostingClassifier as PUBoostingClassifier,
-        PUForestClassifier as PUForestClassifier, PULogisticClassifier as PULogisticClassifier,
-        PUUPLClassifier as PUUPLClassifier, PUbNClassifier as PUbNClassifier, SelfPUClassifier as SelfPUClassifier,
-        SplitPUClassifier as SplitPUClassifier, UPUClassifier as UPUClassifier, VPUClassifier as VPUClassifier,
-    )
-    from splitpu.evaluation.calibration import PUCalibrator as PUCalibrator
-    from splitpu.evaluation.metrics import (
-        PUEvaluation as PUEvaluation, PUFigure as PUFigure, evaluate_pu as evaluate_pu,
-    )
-    from splitpu.evaluation.scikit_learn import (
-        PUScorer as PUScorer, PUStratifiedGroupKFold as PUStratifiedGroupKFold, PUStratifiedKFold as PUStratifiedKFold,
-        make_pu_scorer as make_pu_scorer, pu_train_test_split as pu_train_test_split,
-    )
-    from splitpu.methods.context import (
-        Context as Context, KeptWeights as KeptWeights, RowsAside as RowsAside, Student as Student, Teacher as Teacher,
-        WarmStart as WarmStart,
-    )
-    from splitpu.methods.registry import Method as Method, register as register
-    from splitpu.methods.split import MethodResult as MethodResult, Round as Round, SplitResult as SplitResult
-    from splitpu.model import Model as Model, Predictor as Predictor, ScoringNetwork as ScoringNetwork
-    from splitpu.networks.backbones import Backbone as Backbone
-    from splitpu.networks.build import NetworkRecipe as NetworkRecipe
-    from splitpu.networks.custom import as_backbone as as_backbone
-    from splitpu.networks.pretrained import PretrainedWeights as PretrainedWeights
-    from splitpu.prior.estimate import (
-        EstimatorRow as EstimatorRow, PriorEstimate as PriorEstimate, estimate_prior as estimate_prior,
-    )
-    from splitpu.prior.scores import PUScores as PUScores
-    from splitpu.training import (
-        Runtime as Runtime, TrainSpec as TrainSpec, Training as Training, profile_of as profile_of, train as train,
-    )
-    from splitpu.views import Views as Views
-    # fmt: on
 
-    __version__: str
-# Everything that is public, by the module it lives in: what users call, and what the signatures of that mention. It is
-# imported when first asked for, so that `import splitpu` itself costs nothing.
-_PUBLIC = {
-    "splitpu.config.presets": "DataProfile preset",
-    "splitpu.config.schema": (
-        "BaseConfig Config DANConfig DistPUConfig EngineConfig OptimiserConfig P3MixConfig PUUPLConfig PUbNConfig "
-        "SelectionConfig SelfPUConfig SplitConfig StudentConfig VPUConfig ViewsConfig WarmupConfig"
-    ),
-    "splitpu.data.preprocessing": "Preprocessing",
-    "splitpu.data.public.datasets": "load_named",
-    "splitpu.data.public.named_set": "NamedSet make_pu",
-    "splitpu.data.pudata": "HeldOut PUData",
-    "splitpu.engine.checkpoint": "CheckpointStore StageState",
-    "splitpu.engine.distributed": "World",
-    "splitpu.engine.hardware": "Hardware",
-    "splitpu.engine.loop": "Engine",
-    "splitpu.engine.rows": "RowStore SharedRows",
-    "splitpu.engine.stage": "Batch EpochRecord Observer Pool Stage StageOutcome Task",
-    "splitpu.errors": "InputError ModelFileError SplitPUError SplitPUWarning",
-    "splitpu.estimators.base": "PUEstimator PerRow",
-    "splitpu.estimators.classifiers": (
-        "DANClassifier DistPUClassifier ElkanNotoClassifier NNPUClassifier NaivePUClassifier P3MixClassifier "
-        "PUBaggingClassifier PUBoostingClassifier PUForestClassifier PULogisticClassifier PUUPLClassifier "
-        "PUbNClassifier SelfPUClassifier SplitPUClassifier UPUClassifier VPUClassifier"
-    ),
-    "splitpu.evaluation.calibration": "PUCalibrator",
-    "splitpu.evaluation.metrics": "PUEvaluation PUFigure evaluate_pu",
-    "splitpu.evaluation.scikit_learn": (
-        "PUScorer PUStratifiedGroupKFold PUStratifiedKFold make_pu_scorer pu_train_test_split"
-    ),
-    "splitpu.methods.context": "Context KeptWeights RowsAside Student Teacher WarmStart",
-    "splitpu.methods.registry": "Method register",
-    "splitpu.methods.split": "MethodResult Round SplitResult",
-    "splitpu.model": "Model Predictor ScoringNetwork",
-    "splitpu.networks.backbones": "Backbone",
-    "splitpu.networks.build": "NetworkRecipe",
-    "splitpu.networks.custom": "as_backbone",
-    "splitpu.networks.pretrained": "PretrainedWeights",
-    "splitpu.prior.estimate": "EstimatorRow PriorEstimate estimate_prior",
-    "splitpu.prior.scores": "PUScores",
-    "splitpu.training": "Runtime TrainSpec Training profile_of train",
-    "splitpu.views": "Views",
-}
-_HOMES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+@cache
+def _homes() -> dict[str, str]:
+    """The module of every public name: listed once, in the stub beside this file, which type checkers read as well.
 
-__all__ = sorted([*_HOMES, "__version__"])
+    Names are imported when they are first asked for, so that `import splitpu` itself costs nothing.
+    """
+    import ast
+    from pathlib import Path
+
+    listed = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    return {one.name: str(node.module) for node in listed if isinstance(node, ast.ImportFrom) for one in node.names}
 
 
 def __getattr__(name: str) -> Any:
@@ -132,8 +31,10 @@ def __getattr__(name: str) -> Any:
             value: Any = version("splitpu")
         except PackageNotFoundError:  # run from a source folder that was never installed
             value = "unknown"
-    elif name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name == "__all__":
+        value = sorted([*_homes(), "__version__"])
+    elif name in _homes():
+        value = getattr(importlib.import_module(_homes()[name]), name)
     else:
         raise AttributeError(f"module 'splitpu' has no attribute {name!r}")
     globals()[name] = value  # the next look-up finds it without coming here
@@ -141,4 +42,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})
