@@ -1,11 +1,5 @@
-"""Walking over rows a few megabytes at a time, so that a memory-mapped array larger than the RAM can be read.
-
-Tensors of torch in a form that numpy can read.
-
-Seeds: one rule for all of them, and as scikit-learn wants them. Those it takes already stay what they are.
-
-What is given to judge a model by, refused or warned of where it cannot be what it is taken for.
-"""
+"""Rows a few megabytes at a time, so that a memory-mapped array larger than the RAM can be read; tensors that numpy can
+read; seeds by one rule, and as scikit-learn wants them; scores, refused where they cannot be what they are called."""
 
 import importlib
 import mmap

@@ -286,9 +286,15 @@ _ONE_DAY = 24 * 3600
 def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
     """A hidden folder beside what is to be written, so that a move is enough to finish; removed whatever happens.
 
-    What killed processes left behind there is cleared away first.
+    Drafts whose process is gone are cleared away first; where that cannot be known, those with which nothing happened
+    for a day. The latter are those of other hosts, whose locks are not seen on every network drive.
     """
-    _clear_away(parent)
+    for found in parent.glob(f".*.{'[0-9a-f]' * 16}.tmp"):
+        with suppress(OSError), in_use(found) as alone:
+            is_ours = found.name.split(".")[-2].startswith(_host())
+            is_old = time.time() - found.lstat().st_mtime > _ONE_DAY
+            if alone is not False and (is_old or (alone and is_ours)) and not found.is_symlink():
+                shutil.rmtree(found, ignore_errors=True)
     with ExitStack() as held:
         while True:
             made = parent / f".{name}.{_host()}{secrets.token_hex(4)}.tmp"
@@ -313,19 +319,6 @@ def move_into_place(ready: Path, target: Path, is_whole: Callable[[], bool]) -> 
     if not target.exists():
         os.replace(ready, target)
         sync_folder(target.parent)
-
-
-def _clear_away(parent: Path) -> None:
-    """Remove drafts whose process is gone, or, where that cannot be known, with which nothing happened for a day.
-
-    The latter are those of other hosts, whose locks are not seen on every network drive.
-    """
-    for found in parent.glob(f".*.{'[0-9a-f]' * 16}.tmp"):
-        with suppress(OSError), in_use(found) as alone:
-            is_ours = found.name.split(".")[-2].startswith(_host())
-            is_old = time.time() - found.lstat().st_mtime > _ONE_DAY
-            if alone is not False and (is_old or (alone and is_ours)) and not found.is_symlink():
-                shutil.rmtree(found, ignore_errors=True)
 
 
 def _host() -> str:

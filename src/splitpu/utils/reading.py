@@ -72,8 +72,6 @@ class Guarded:
         except Exception as error:  # a damaged file may make whoever reads it raise anything
             self.refuse(f"it has no entry {error}" if isinstance(error, KeyError) else error)
 
-    # ------------------------------------------------------------------------------------------------------- the bytes
-
     @contextmanager
     def opened(self, most: int | None = None) -> Iterator[BufferedReader]:
         """The file, open; refused where it is none or too large, and without words for it FileNotFoundError."""
@@ -114,8 +112,6 @@ class Guarded:
             except OSError as error:
                 self.refuse(error)
 
-    # ----------------------------------------------------------------------------------------------------- the content
-
     def json(self) -> Any:
         """The content of a JSON file, no deeper and with no larger numbers than can be dealt with."""
         return self._parsed(self.text(), json_loads)
@@ -129,8 +125,7 @@ class Guarded:
 
     def toml(self) -> dict[str, Any]:
         """The content of a TOML file."""
-        found: dict[str, Any] = self._parsed(self.text(), toml_loads)
-        return found
+        return self._parsed(self.text(), toml_loads)
 
     def sealed(self) -> dict[str, Any]:
         """The content of a file that `write_sealed` wrote; refused if one letter of it is another."""
@@ -207,9 +202,6 @@ def _parsed(parse: Callable[[], Any]) -> Any:
     raise ValueError(f"it is nested more than {DEEPEST} deep")
 
 
-# --------------------------------------------------------------------------------------------------------------- seals
-
-
 def digest_of(content: Any) -> str:
     """A checksum of what JSON can hold, the same before it is written and after it is read."""
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
@@ -247,9 +239,6 @@ _MARK = 32  # bytes
 
 def _mark(path: Path, content: bytes) -> bytes:
     return hashlib.sha256(path.name.encode() + content).digest()
-
-
-# -------------------------------------------------------------------------------------------------------------- schema
 
 
 def checked(value: Any, kind: Any, place: str = "it") -> Any:
@@ -304,9 +293,6 @@ def _short(value: Any) -> str:
         words = repr(value)
         return words if len(words) < 40 else f"{words[:40]}..."
     return f"a {type(value).__name__}"
-
-
-# -------------------------------------------------------------------------------------------- what is packed and tables
 
 
 def most_unpacked(packed: int, times: int = TIMES_PACKED) -> int:

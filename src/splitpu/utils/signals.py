@@ -1,7 +1,5 @@
-"""Ctrl-C and SIGTERM as a polite request: work stops after the step it is in and can be continued.
-
-How many processes were started for one run, as the environment tells; known before torch is loaded.
-"""
+"""Ctrl-C and SIGTERM as a polite request: work stops after the step it is in and can be continued. Also how many
+processes were started for one run, as the environment tells; known before torch is loaded."""
 
 import os
 import signal

@@ -1,13 +1,4 @@
-"""Lists as people write them in one word: names or numbers with commas between them.
-
-Naming some of many things in a message.
-
-Text that looks the same is the same: an umlaut may be one character, or a letter and its dots.
-
-What rows are called, as text.
-
-Lines of progress.
-"""
+"""Text: lists in one word, some of many things in a message, letters that look the same, cells, lines of progress."""
 
 import re
 import sys

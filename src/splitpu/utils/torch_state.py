@@ -1,7 +1,4 @@
-"""Torch as it is by itself, whatever the user made of it for their own work.
-
-One seed in, as many independent streams out as there are places that draw.
-"""
+"""Torch as it is by itself, whatever the user made of it for their own work; one seed, as many streams as draw."""
 
 import hashlib
 import threading
