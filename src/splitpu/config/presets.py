@@ -1,7 +1,4 @@
-"""Named configurations to start from, made of files of settings as a user writes them.
-
-Of the other methods they are fitted to small data, for which no settings are published.
-"""
+"""Named configurations to start from, as files of settings; other methods fitted to small data, for which none exist."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

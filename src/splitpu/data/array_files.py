@@ -340,9 +340,10 @@ def read_array_test(files: Sequence[str]) -> tuple[Array, Mask]:
 
 def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
     """All rows one after the other, and how many come from each file."""
-    parts = _canonical(files)
-    if any(part.dtype == np.float64 for part in parts):  # numbers that float32 cannot tell apart in one of them
-        parts = _canonical(files, double=True)
+    for double in (False, True):
+        parts = [canonical_features(read_features(path), Path(path).name, double=double) for path in files]
+        if all(part.dtype != np.float64 for part in parts):  # else float32 cannot tell numbers in one of them apart
+            break
     for path, part in zip(files, parts, strict=True):
         if is_sparse(part) != is_sparse(parts[0]):
             raise InputError(f"{path} and {files[0]} are not both sparse: make all files in the same way.")
@@ -356,10 +357,6 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
         with suppress(MemoryError):
             return np.concatenate(parts), lengths
     return _joined_on_disk(files, parts), lengths
-
-
-def _canonical(files: Sequence[str], *, double: bool = False) -> list[Array]:
-    return [canonical_features(read_features(path), Path(path).name, double=double) for path in files]
 
 
 def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:

@@ -141,40 +141,30 @@ class Preprocessing:
                 if type(columns) is not int or not 0 < columns <= MOST_COLUMNS or stored["kind"] != "vectors":
                     raise ValueError(f"sparse {stored['kind']!r:.40} of {columns!r:.40} columns")
                 return cls._of_sparse((columns,))
-            made = cls(
-                kind=stored["kind"],
-                shape=tuple(stored["shape"]),
-                offset=float(stored["offset"]),
-                scale=float(stored["scale"]),
-                mean=tuple(float(value) for value in stored["mean"]),
-                std=tuple(float(value) for value in stored["std"]),
-                double=bool(stored.get("double", False)),
-                floats=bool(stored.get("floats", False)),
-            )
+            kind, shape = stored["kind"], tuple(stored["shape"])
+            offset, scale = (float(stored[name]) for name in ("offset", "scale"))
+            mean, std = (tuple(map(float, stored[name])) for name in ("mean", "std"))
+            double, floats = (bool(stored.get(name, False)) for name in ("double", "floats"))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the stored preprocessing cannot be read ({error!r}): train it again") from error
-        shape, mean, std = made.shape, made.mean, made.std
         wrong = ""
-        if made.kind not in get_args(Kind):
-            wrong = f"unknown kind {made.kind!r}"
-        elif _KINDS.get(len(shape) + 1) != made.kind or not all(type(side) is int and side > 0 for side in shape):
-            wrong = f"{made.kind} cannot have the shape {shape}"
+        if kind not in get_args(Kind):
+            wrong = f"unknown kind {kind!r}"
+        elif _KINDS.get(len(shape) + 1) != kind or not all(type(side) is int and side > 0 for side in shape):
+            wrong = f"{kind} cannot have the shape {shape}"
         elif not len(mean) == len(std) == shape[-1]:
             wrong = f"{len(mean)} means and {len(std)} deviations for {shape[-1]} channels or features"
-        elif not all(isfinite(value) for value in (made.offset, made.scale, *mean, *std)):
+        elif not all(isfinite(value) for value in (offset, scale, *mean, *std)):
             wrong = "a number in it is not finite"
-        elif made.scale <= 0 or min(std) <= 0:
+        elif scale <= 0 or min(std) <= 0:
             wrong = "a scale or deviation in it is not positive"
         if wrong:
             raise ModelFileError(f"the stored preprocessing is not usable ({wrong}): train the model again")
-        return made
+        return cls(kind, shape, offset, scale, mean, std, double=double, floats=floats)
 
 
 def _of_floats(features: Array) -> tuple[Floats, Floats, Floats, Floats]:
-    """Lowest, highest and mean value and deviation of each channel or feature.
-
-    In two passes, because sums of squares lose digits.
-    """
+    """Lowest, highest, mean and deviation of each channel; in two passes, because sums of squares lose digits."""
     channels = features.shape[-1]
     low, high, total = np.full(channels, np.inf), np.full(channels, -np.inf), np.zeros(channels)
     squares, values = np.zeros(channels), 0
@@ -210,10 +200,7 @@ def _of_bytes(features: Array) -> tuple[Floats, Floats]:
 
 
 def _long_rows(features: Array) -> Iterator[Array]:
-    """Chunks with one line per row, or per slice of a volume that is there.
-
-    Numpy reduces long lines many times faster than it does lines of three channels.
-    """
+    """Chunks with a line per row, or per slice that is there: numpy reduces lines many times faster than channels."""
     is_stack, found = kind_of(features) == "volumes", False
     for rows in row_slices(features):
         chunk = np.asarray(features[rows])

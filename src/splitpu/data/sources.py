@@ -273,14 +273,6 @@ class Source(ABC):
         del own["scenario"], own["answers"], own["review_of"]
         return {self.key: own.pop(next(iter(own))), **own} if self.is_flat else {self.key: own}
 
-    @classmethod
-    def from_entries(cls, stored: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`, from what JSON made of it, which knows lists only."""
-        first, *others = [one.name for one in dataclasses.fields(cls)][len(dataclasses.fields(Source)) :]
-        found = {first: stored[cls.key]} | {name: stored[name] for name in others} if cls.is_flat else stored[cls.key]
-        own: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
-        return cls(scenario=stored["scenario"], **own)
-
 
 _ENTRIES = ("npz", "named", "positives", "draw_seed", "scenario", "folders", "table", "arrays")
 _NOTHING: dict[str, Any] = dict.fromkeys(_ENTRIES) | {"draw_seed": 0}
@@ -292,13 +284,15 @@ def kinds() -> list[type[Source]]:
 
 
 def source_from_dict(stored: Mapping[str, Any]) -> Source:
-    """Read the form in `request.json` back."""
-    for kind in kinds():
-        if stored.get(kind.key) is not None:
-            answers = tuple((int(row), int(sign)) for row, sign in stored.get("answers", ()))
-            review_of = str(stored.get("review_of", ""))
-            return dataclasses.replace(kind.from_entries(stored), answers=answers, review_of=review_of)
-    raise KeyError("no known kind of data")
+    """The inverse of `to_dict`, from what JSON made of it, which knows lists only."""
+    kind = next((kind for kind in kinds() if stored.get(kind.key) is not None), None)
+    if kind is None:
+        raise KeyError("no known kind of data")
+    first, *others = [one.name for one in dataclasses.fields(kind)][len(dataclasses.fields(Source)) :]
+    own = {first: stored[kind.key]} | {name: stored[name] for name in others} if kind.is_flat else stored[kind.key]
+    fields: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in own.items()}
+    answers = tuple((int(row), int(sign)) for row, sign in stored.get("answers", ()))
+    return kind(scenario=stored["scenario"], answers=answers, review_of=str(stored.get("review_of", "")), **fields)
 
 
 def parse_source(words: SourceWords, model: RowForm | None = None) -> Source:

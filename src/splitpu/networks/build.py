@@ -1,7 +1,4 @@
-"""From a name, a network of the user's or a file of weights to fresh networks.
-
-Weights are drawn from torch's global generator when a network is built: seed it before.
-"""
+"""From a name, a user's network or a file of weights to fresh networks; seed torch's generator before."""
 
 import copy
 import hashlib
@@ -83,10 +80,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the repr of an object, anothe
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """How to make a fresh network, and the name that stands for it in files.
-
-    Names of users' own networks say little: their `mark` tells two of one name apart.
-    """
+    """How to make a fresh network, and its name in files; those of users say little, so a `mark` tells them apart."""
 
     name: str
     build: Callable[[], Backbone]

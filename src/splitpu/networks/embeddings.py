@@ -160,8 +160,10 @@ def _all_chunks(
             for picture in chunk:
                 digest.update(str(picture.shape).encode())
                 digest.update(picture.data)
-            path = store / f"{digest.hexdigest()}.npy"
-            yield chunk, path, _read(path, (len(chunk), len(plan.names), encoder.width))
+            path, shape = store / f"{digest.hexdigest()}.npy", (len(chunk), len(plan.names), encoder.width)
+            known = read_marked(path)  # None if nothing is known of the chunk, or the file is damaged
+            fits = known is not None and len(known) == 4 * math.prod(shape)
+            yield chunk, path, np.frombuffer(known or b"", np.float32).reshape(shape).copy() if fits else None
 
     if processes == 1:
         for chunk, path, known in places():
@@ -191,14 +193,6 @@ def _contiguous(numbered: tuple[int, Bytes]) -> Bytes:
         wanted = "give bytes of shape (H, W, C) or (S, H, W, C) with one channel or three"
         raise InputError(f"picture {number} is of shape {picture.shape} and type {picture.dtype}: {wanted}.")
     return np.ascontiguousarray(picture)
-
-
-def _read(path: Path, shape: tuple[int, int, int]) -> Vectors | None:
-    """What is known of a chunk; None if nothing is, or the file is damaged."""
-    known = read_marked(path)
-    if known is None or len(known) != 4 * math.prod(shape):
-        return None
-    return np.frombuffer(known, np.float32).reshape(shape).copy()
 
 
 def _computed(chunk: Sequence[Bytes], path: Path, encoder: Encoder, plan: ViewPlan) -> Vectors:

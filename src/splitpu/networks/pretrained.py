@@ -73,10 +73,7 @@ def _refuse_too_large(path: Path, size: int) -> None:
 
 
 def transfer(weights: PretrainedWeights, network: ResNet18) -> tuple[list[str], str]:
-    """Fill the network; the head is ours to train, and the first layer is fitted to the number of channels.
-
-    Gives the names of the tensors that are used, and all that was done in a sentence.
-    """
+    """Fill the network but for the head, its first layer fitted to the channels; gives the names, and a sentence."""
     own, other = network.state_dict(), f"{weights.path} is not a ResNet-18 in torchvision's format"
     loaded, adapted, left_out = [], [], {f"{HEAD}*": "the head is trained anew"}
     for name, place in own.items():

@@ -41,10 +41,7 @@ def let_go(features: Array) -> None:
 
 
 def readable_tensor(given: Any) -> Any:
-    """A tensor without its gradient and on the CPU, where numpy can read it; everything else as it is.
-
-    Numpy has no bfloat16, so such numbers become float32, which holds all of them.
-    """
+    """A tensor where numpy can read it, on the CPU without gradient, and bfloat16 as float32; all else as it is."""
     if not (hasattr(given, "detach") and hasattr(given, "cpu")):
         return given
     plain = given.detach().cpu()

@@ -153,12 +153,12 @@ def disk_errors_in_words(path: Path, *, advice: str = "choose another place.") -
 
 
 @contextmanager
-def full_disk_named_as(path: Path) -> Iterator[None]:
+def full_disk_named_as(path: Path | str, advice: str | None = None) -> Iterator[None]:
     """Inside the block drafts of `path` are written, by names that the user has never seen."""
     try:
         yield
     except DiskFull as full:
-        raise DiskFull(f"{path} could not be written", full.advice) from full
+        raise DiskFull(f"{path} could not be written", advice or full.advice) from full
 
 
 def check_place(path: Path) -> None:
@@ -174,10 +174,7 @@ def check_place(path: Path) -> None:
 
 
 def means_no_room(error: Exception) -> bool:
-    """Whether a disk is full.
-
-    safetensors wraps the operating system's error into one of its own, of which only the text is left.
-    """
+    """Whether a disk is full; safetensors wraps the system's error into one of its own, of which the text is left."""
     if isinstance(error, OSError):
         return error.errno in _NO_ROOM
     return type(error).__name__ == "SafetensorError" and any(f"(os error {code})" in str(error) for code in _NO_ROOM)

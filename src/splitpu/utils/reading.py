@@ -157,7 +157,7 @@ class Guarded:
 
 def json_loads(text: str | bytes) -> Any:
     """As `json.loads`, for text that nobody vouches for: raises ValueError for all that is wrong with it."""
-    return _parsed(lambda: json.loads(text, parse_constant=_no_number))
+    return _parsed(lambda: json.loads(text))
 
 
 def toml_loads(text: str) -> dict[str, Any]:
@@ -168,10 +168,6 @@ def toml_loads(text: str) -> dict[str, Any]:
             raise ValueError(f"a key has more than {DEEPEST} parts: {key.strip()[:40]}...")
     found: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
     return found
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"it holds {name}, which is not a number")
 
 
 def _parsed(parse: Callable[[], Any]) -> Any:

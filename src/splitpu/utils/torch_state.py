@@ -59,10 +59,7 @@ def derive_seed(seed: int, *place: object) -> int:
 
 @contextmanager
 def seeded(seed: int, *place: object) -> Iterator[None]:
-    """Seed torch's global generators inside the block and give the user's state back afterwards.
-
-    Others wait meanwhile, so the block should be short: for a whole stage there is `StageDraws`.
-    """
+    """Seed torch's global generators inside a short block, as others wait (else `StageDraws`); then give all back."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     with TORCH_STATE_LOCK, torch.random.fork_rng(devices=devices):
         torch.manual_seed(derive_seed(seed, *place))

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from splitpu.errors import DiskFull, InputError
+from splitpu.errors import InputError
 from splitpu.types import Array
 from splitpu.utils.arrays import row_slices
-from splitpu.utils.files import disk_errors_in_words, move_into_place, temporary_folder
+from splitpu.utils.files import disk_errors_in_words, full_disk_named_as, move_into_place, temporary_folder
 from splitpu.utils.reading import open_regular
 
 Progress = Callable[[str], None]
@@ -140,12 +140,9 @@ def working_folder(cache: Path) -> Iterator[Path]:
 @contextmanager
 def cache_errors_in_words(cache: Path) -> Iterator[None]:
     """As `disk_errors_in_words`, for what the user did not choose a place for, and may not know where it lies."""
-    try:
-        with disk_errors_in_words(cache):
-            yield
-    except DiskFull as full:
-        advice = "free some space or set SPLITPU_CACHE to a folder on another disk, and run the command again."
-        raise DiskFull(f"the cache folder {cache} could not be written", advice) from full
+    advice = "free some space or set SPLITPU_CACHE to a folder on another disk, and run the command again."
+    with full_disk_named_as(f"the cache folder {cache}", advice), disk_errors_in_words(cache):
+        yield
 
 
 TIMEOUT = 10  # seconds without an answer: machines without a network should not wait long for the next way
@@ -187,10 +184,7 @@ def npm_package(package: str, work: Path) -> Path:
 
 
 def _unpack(archive: Path, work: Path) -> Path:
-    """Write the plain files of an archive, and nothing that would lie outside the folder or is anything else.
-
-    By hand, because Python 3.11 learned only in its fifth release to refuse such things by itself.
-    """
+    """Write plain files that lie inside the folder, and nothing else; by hand, as Python does it only since 3.11.4."""
     try:
         with tarfile.open(archive) as tar:
             for member in tar:

@@ -32,7 +32,6 @@ Parts = tuple[tuple[Array, Mask], tuple[Array, Mask]]  # features and truth of t
 class LocalSet:
     """A set in one file: where it lies below a data folder, and how it is read."""
 
-    name: str
     file: str
     what: str
     description: str
@@ -132,9 +131,8 @@ def _halved(images: Array) -> Array:
     return halved
 
 
-_ALL = (
-    LocalSet(
-        name="breastmnist",
+LOCAL_SETS: dict[str, LocalSet] = {
+    "breastmnist": LocalSet(
         file="medmnist/breastmnist.npz",
         what="28 x 28 breast ultrasound images; malignant is positive",
         description="BreastMNIST: 702 breast ultrasound images of 28 x 28 pixels",
@@ -142,8 +140,7 @@ _ALL = (
         arrays=_MEDMNIST_ARRAYS,
         read=_breastmnist,
     ),
-    LocalSet(
-        name="busi",
+    "busi": LocalSet(
         file="busi780_224.npz",
         what="112 x 112 breast ultrasound images; benign is positive",
         description="BUSI: 507 of 780 breast ultrasound images, at 112 x 112 pixels; a stand-in for Myometrium",
@@ -151,8 +148,7 @@ _ALL = (
         arrays=("images", "group", "name"),
         read=_busi,
     ),
-    LocalSet(
-        name="adrenal",
+    "adrenal": LocalSet(
         file="medmnist/adrenalmnist3d_64.npz",
         what="32 slices of 64 x 64 of adrenal glands; hyperplasia is positive",
         description="AdrenalMNIST3D: 359 of 1,584 shapes, 32 slices of 64 x 64 pixels each; a stand-in for Liver",
@@ -160,5 +156,4 @@ _ALL = (
         arrays=_MEDMNIST_ARRAYS,
         read=_adrenal,
     ),
-)
-LOCAL_SETS: dict[str, LocalSet] = {one.name: one for one in _ALL}
+}

@@ -212,10 +212,7 @@ _TIMES_PACKED = 64  # a column that says little takes a byte a cell, or less
 
 
 def _bounded(file: Any, path: Path) -> Iterator[Any]:
-    """Some rows after the other: a file that repeats one value a billion times is small until it is read.
-
-    Of a long word that is repeated, nothing tells beforehand how often.
-    """
+    """Some rows after the other: a file that repeats a value, or a long word, a billion times is small until read."""
     metadata, most, size = file.metadata, most_unpacked(path.stat().st_size, _TIMES_PACKED), 0
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     cells = sum(group.column(at).num_values for group in groups for at in range(metadata.num_columns))
@@ -331,16 +328,10 @@ class Column:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Column":
-        categories = stored["categories"]
-        return cls(
-            composed(str(stored["name"])),
-            None if categories is None else tuple(composed(str(value)) for value in categories),
-            finite(stored["fill"]),
-            bool(stored["flag_missing"]),
-            finite(stored["origin"]),
-            tuple(map(finite, stored.get("steps", ()))),
-            finite(stored.get("weight", 1.0)),
-        )
+        name, flag_missing, given = composed(str(stored["name"])), bool(stored["flag_missing"]), stored["categories"]
+        categories = None if given is None else tuple(composed(str(value)) for value in given)
+        fill, origin, weight = map(finite, (stored["fill"], stored["origin"], stored.get("weight", 1.0)))
+        return cls(name, categories, fill, flag_missing, origin, tuple(map(finite, stored.get("steps", ()))), weight)
 
 
 def finite(value: Any) -> float:

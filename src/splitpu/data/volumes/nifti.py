@@ -45,10 +45,7 @@ def load_nifti(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
 
 
 def _upright(path: str) -> tuple[Any, tuple[int, int, int]]:
-    """The image with its axes to the right, to the front and up, whatever order it was written in.
-
-    Also gives the axis of the slices, and those that become their rows and columns: 1 and 0 for slices along axis 2.
-    """
+    """The image with its axes to the right, to the front and up; and its axes of slices, rows and columns."""
     import nibabel
 
     library: Any = nibabel

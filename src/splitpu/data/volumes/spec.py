@@ -116,10 +116,7 @@ LeftOut = list[tuple[Slice, str]]  # slices that are not used, and why
 
 
 def without_copies(slices: Sequence[Slice]) -> tuple[list[Slice], LeftOut]:
-    """Each slice once, and the others with the reason: a file that was copied beside itself is no other slice.
-
-    Before anything is counted: the series with the most slices must not be the one with the most copies.
-    """
+    """Each slice once, and the others with the reason: the longest series must not be the one with the most copies."""
     kept: dict[tuple[str, int], Slice] = {}
     left_out: LeftOut = []
     for one in slices:
