@@ -1,6 +1,5 @@
 """The configuration as dict, as TOML and as `section.key=value`: everything that comes in is checked, and what goes out
-comes back the same. Its dotted keys (`student.optimiser.rate`) are taken from the dataclasses.
-"""
+comes back the same. Its dotted keys (`student.optimiser.rate`) are taken from the dataclasses."""
 
 import dataclasses
 import difflib

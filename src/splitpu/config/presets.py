@@ -1,4 +1,4 @@
-"""Named configurations to start from, as files of settings; other methods fitted to small data, for which none exist."""
+"""Named configurations to start from, as files of settings; methods fitted to small data, for which none exist."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -360,11 +360,7 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
 
 
 def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
-    """The joined rows, memory-mapped, from the cache if it has them.
-
-    Files that have changed are joined anew. What they were before stays in the cache, as a run that is under way may
-    still be reading it.
-    """
+    """The joined rows, memory-mapped, from the cache, where those of changed files stay, as runs may read them."""
     digest = hashlib.sha256()
     for path, part in zip(files, parts, strict=True):
         found = Path(path).stat()

@@ -1,6 +1,5 @@
 """The networks: each gives three outputs and knows the size of its features. Several can speak as one, and outside
-training batch norms can be folded into the layers before them.
-"""
+training batch norms can be folded into the layers before them."""
 
 import copy
 import itertools

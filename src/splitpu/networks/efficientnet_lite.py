@@ -1,7 +1,6 @@
 """EfficientNet-Lite as an encoder: built here, so that a saved model can be read back where no other package is.
 
-Batch normalisation is folded into the convolutions when weights are read: a third less time a picture on a CPU.
-"""
+Batch normalisation is folded into the convolutions when weights are read: a third less time a picture on a CPU."""
 
 import math
 from collections.abc import Mapping

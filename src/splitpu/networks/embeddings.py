@@ -1,8 +1,7 @@
 """Embeddings of a few views per image, computed once and kept on disk, a file a chunk of pictures.
 
 View number k moves every picture in the same way, by a seed of its own: a picture's embedding is the same alone and
-among others, today and when a saved model is asked, and averages over views compare like with like.
-"""
+among others, today and when a saved model is asked, and averages over views compare like with like."""
 
 import hashlib
 import json
@@ -213,8 +212,7 @@ def _become_worker(encoder: Encoder, plan: ViewPlan) -> None:
 
 
 def _worked(chunk: Sequence[Bytes], path: Path) -> Vectors:
-    if _worker is None:
-        raise RuntimeError("a process of the pool was not told what to work with")
+    assert _worker is not None  # as `_become_worker` was called first
     return _computed(chunk, path, *_worker)
 
 

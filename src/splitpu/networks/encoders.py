@@ -1,8 +1,7 @@
 """Pretrained networks by the names people use, as encoders: pictures in, one vector a picture out.
 
 Size and normalisation are those that the weights were trained with: a picture on another scale looks like noise to
-them. Weights are read from tensors only; a saved model keeps `Encoder.spec()` and the tensors for `rebuilt`.
-"""
+them. Weights are read from tensors only; a saved model keeps `Encoder.spec()` and the tensors for `rebuilt`."""
 
 import hashlib
 import importlib

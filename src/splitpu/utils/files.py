@@ -1,8 +1,7 @@
 """Files and folders that are either whole or not there, whoever is killed while writing them.
 
 Holding something alone among processes, by a lock that the system lets go of however its holder dies. The locks are
-those of `filelock`, which is loaded when one is taken: most of what is done with files does without.
-"""
+those of `filelock`, which is loaded when one is taken: most of what is done with files does without."""
 
 import errno
 import glob
@@ -138,10 +137,7 @@ _NO_PLACE = (errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)  # where no 
 
 @contextmanager
 def disk_errors_in_words(path: Path, *, advice: str = "choose another place.") -> Iterator[None]:
-    """Turn a full disk or a refused write inside the block into a sentence about `path`.
-
-    The `advice` is for a place that may not be written; another one cannot be chosen for what is there already.
-    """
+    """Turn a full disk, or a write that is refused, into a sentence about `path`; the `advice` is for the latter."""
     try:
         yield
     except Exception as error:
@@ -162,13 +158,10 @@ def full_disk_named_as(path: Path | str, advice: str | None = None) -> Iterator[
 
 
 def check_place(path: Path) -> None:
-    """Find out before anything long is begun that nothing may be written at `path`, which need not be there yet.
-
-    What else can be wrong with a place is said when it is used.
-    """
+    """Find out before anything long is begun that nothing may be written at `path`, which need not be there yet."""
     folder = next(above for above in path.absolute().parents if above.is_dir())
     trial = folder / f".splitpu.{secrets.token_hex(4)}.tmp"
-    with suppress(OSError), disk_errors_in_words(path):
+    with suppress(OSError), disk_errors_in_words(path):  # what else can be wrong is said when the place is used
         trial.mkdir()
         trial.rmdir()
 
@@ -224,10 +217,7 @@ def held_alone(lock_file: Path) -> Iterator[None]:
 
 @contextmanager
 def in_use(folder: Path) -> Iterator[bool | None]:
-    """Inside the block nobody else gets True for the folder, by whatever name: False where somebody has it already.
-
-    None where that cannot be found out: there are no locks, or the folder cannot be opened.
-    """
+    """Inside the block nobody else gets True for the folder: False where somebody has it, None where nothing tells."""
     from filelock import lock_descriptor
 
     with ExitStack() as opened:
@@ -307,10 +297,7 @@ def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
 
 
 def move_into_place(ready: Path, target: Path, is_whole: Callable[[], bool]) -> None:
-    """Move what was made in a temporary folder to where nothing is, or nothing whole.
-
-    A whole target was finished by another process meanwhile, from the same data, and may be in use already.
-    """
+    """Move what was made to where nothing whole is: what is whole, another process made meanwhile, and may use."""
     if target.exists() and not is_whole():
         os.replace(target, ready.parent / "damaged")
     if not target.exists():

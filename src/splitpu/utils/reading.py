@@ -3,8 +3,7 @@
 Only regular files are opened (a pipe would wait for ever, a device never end), none larger than what may be in it, and
 none is taken for text that is not. What is wrong is one sentence with the file, the place in it and what to do.
 
-Files that only this package writes carry a seal, a checksum of what they say: one flipped bit is refused, never used.
-"""
+Files that only this package writes carry a seal, a checksum of what they say: one flipped bit is refused."""
 
 import csv
 import hashlib
@@ -222,12 +221,10 @@ def write_marked(path: Path, content: bytes) -> None:
 
 def read_marked(path: Path) -> bytes | None:
     """What `write_marked` wrote; None where it is not there whole."""
-    try:
+    with suppress(OSError, InputError):
         found = Guarded(path).raw()
-    except (OSError, InputError):
-        return None
-    content = found[:-_MARK]
-    return content if found[-_MARK:] == _mark(path, content) else None
+        return found[:-_MARK] if found[-_MARK:] == _mark(path, found[:-_MARK]) else None
+    return None
 
 
 _MARK = 32  # bytes
@@ -307,11 +304,9 @@ def too_much_unpacked(size: int) -> str:
     return f"unpacks to {size / 2**30:.1f} GB, far more than such a file usually does: {advice}"
 
 
-@contextmanager
-def as_text(file: BufferedReader) -> Iterator[TextIO]:
+def as_text(file: BufferedReader) -> TextIO:
     """Bytes as text in UTF-8, lines as they are."""
-    with TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-        yield text
+    return TextIOWrapper(file, encoding="utf-8-sig", newline="")
 
 
 class TooLong(ValueError):
@@ -320,9 +315,7 @@ class TooLong(ValueError):
 
 def short_lines(text: TextIO) -> Iterator[str]:
     """Line by line; one of a gigabyte is refused before it is in memory."""
-    number = 0
-    while line := text.readline(MOST_LINE):
-        number += 1
+    for number, line in enumerate(iter(lambda: text.readline(MOST_LINE), ""), start=1):
         if len(line) == MOST_LINE:
             raise TooLong(f"line {number} is longer than {MOST_LINE >> 20} MB")
         yield line

@@ -1,14 +1,14 @@
 """Mean, standard deviation and paired differences over seeds: reckoned here for every table that shows them.
 
 Deviations are those of a sample (n - 1). What cannot be known is None and never nought, so that no table shows a
-deviation of 0 for a single seed.
-"""
+deviation of 0 for a single seed."""
 
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 _Key = TypeVar("_Key", bound=Hashable)
+_BySeed = Mapping[_Key, float | None]
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -28,15 +28,13 @@ def standard_error(values: Sequence[float], at_least: int = 2) -> float | None:
     return statistics.stdev(values) / len(values) ** 0.5 if len(values) >= max(at_least, 2) else None
 
 
-def paired_gains(values: Mapping[_Key, float | None], reference: Mapping[_Key, float | None]) -> list[float]:
+def paired_gains(values: _BySeed[_Key], reference: _BySeed[_Key]) -> list[float]:
     """Values less those of the reference with the same key, such as a seed: what both share is left out."""
     pairs = [(value, reference.get(key)) for key, value in values.items()]
     return [value - other for value, other in pairs if value is not None and other is not None]
 
 
-def paired_difference(
-    values: Mapping[_Key, float | None], reference: Mapping[_Key, float | None]
-) -> dict[str, float] | None:
+def paired_difference(values: _BySeed[_Key], reference: _BySeed[_Key]) -> dict[str, float] | None:
     """The mean difference over the seeds that both have, with its standard error; None for fewer than two."""
     gains = paired_gains(values, reference)
     error = standard_error(gains)

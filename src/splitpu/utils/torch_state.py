@@ -14,10 +14,7 @@ _USERS_DTYPE: list[torch.dtype] = []  # one for every block that is open; the fi
 
 @contextmanager
 def usual_torch() -> Iterator[None]:
-    """Inside the block tensors are made as float32 on the CPU and gradients recorded, where nothing else is said.
-
-    Afterwards all is as the user had it: another default dtype, a default device, `no_grad` or `inference_mode`.
-    """
+    """Inside the block tensors are float32 on the CPU and gradients recorded, unless said; then all is as it was."""
     with ExitStack() as stack:
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))

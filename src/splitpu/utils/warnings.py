@@ -1,8 +1,7 @@
 """The package's warnings, told to whoever listens in the thread that they come from.
 
 Python keeps one way of showing warnings for the whole process. Runs in several threads that each put in their own would
-hear one another's warnings and leave things in disorder, so all of them share one that asks whose thread it is in.
-"""
+hear one another's warnings and leave things in disorder, so all of them share one that asks whose thread it is in."""
 
 import sys
 import threading

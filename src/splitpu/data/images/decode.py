@@ -30,13 +30,11 @@ _WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
 _BYTE_TO_SIXTEEN_BIT = 257  # 255 * 257 = 65535
 _LONGEST_SIDE = 65_535  # what JPEG can have
 _MOST_BYTES_A_PIXEL = 8  # four channels of 16 bits
+Size = tuple[int, int]  # height and width
 _ORIENTATION = 0x0112  # the EXIF tag
 # What it asks for from 2 on, in the words of pillow.
 _TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
 _SIDEWAYS = (5, 6, 7, 8)  # its values for which height and width change places
-
-
-Size = tuple[int, int]  # height and width
 
 
 @dataclass(frozen=True)
@@ -96,10 +94,7 @@ def refuse_irregular(path: str | Path) -> None:
 
 @contextmanager
 def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = None) -> Iterator[None]:
-    """Turn whatever a decoder raises into BadImage, in words that `reason` finds, and what it warns of into nothing.
-
-    `log` is the logger of a library that tells of damage there, on the user's terminal.
-    """
+    """Turn whatever a decoder raises into BadImage, in words that `reason` finds, and silence it and its `log`."""
     logger = logging.getLogger(log)
     level = logger.level
     try:

@@ -91,10 +91,7 @@ def if_lists_are_written_out(name: str, known: Sequence[Any]) -> list[str]:
 
 
 def if_thousands_are_parted(name: str, known: Sequence[Any]) -> list[str]:
-    """A note about a column of 980 and 1.250, in which the second is probably the larger one.
-
-    Decimals of just three digits, beside whole numbers that are never above 999, hardly ever come from anything else.
-    """
+    """A note about a column of 980 and 1.250, probably the larger: three decimals beside numbers up to 999 are rare."""
     texts = {value for value in known if isinstance(value, str)}
     whole = {value for value in texts if _BELOW_A_THOUSAND.fullmatch(value)}
     parted = {value for value in texts if _PARTED_BY_A_POINT.fullmatch(value)}

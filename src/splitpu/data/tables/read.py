@@ -47,10 +47,7 @@ class Table:
         return len(next(iter(self.columns.values()), []))
 
     def lacking(self, name: str) -> str:
-        """Say that there is no such column, and which one was misspelt or which ones there are.
-
-        A column that merely looks a little alike ('stage' for 'target') is not offered: it would be taken.
-        """
+        """No such column, and the one misspelt or those there are: one a little alike ('stage') would be taken."""
         meant = nearest(name, self.columns, alike=ALIKE)
         there = listed(list(self.columns), repr, most=MOST_COLUMNS_SHOWN)
         offer = f"did you mean {meant!r}?" if meant else f"it has {there}"

@@ -1,8 +1,7 @@
 """Columns of free text -> TF-IDF: the words, and pairs of neighbouring words, of a column as sparse numbers.
 
 The numbers are those of scikit-learn's `TfidfVectorizer`; what a model file remembers of it are the words and in how
-many rows each of them was found, as plain JSON, so that nothing has to be pickled.
-"""
+many rows each of them was found, as plain JSON, so that nothing has to be pickled."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -65,12 +65,8 @@ class DecoderApart:
         """End the process; the next file begins another."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            for stream in (process.stdin, process.stdout):
-                with suppress(OSError):
-                    if stream is not None:
-                        stream.close()
-            process.wait()
+            with suppress(OSError), process:  # which closes its pipes and waits for its end
+                process.kill()
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None or self._process.poll() is not None:

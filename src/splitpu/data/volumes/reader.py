@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from splitpu.data.volumes.spec import Slice, SliceValues, VolumeSpec
 from splitpu.errors import InputError
 from splitpu.types import Array
 from splitpu.utils.files import ends_in
+from splitpu.utils.reading import open_regular
 from splitpu.utils.text import listed
 
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
@@ -113,13 +115,9 @@ def is_nifti(path: str) -> bool:
 
 def is_dicom(path: str) -> bool:
     """By the four letters that a DICOM file has after its empty preamble."""
-    if not os.path.isfile(path):  # a pipe would wait for ever
-        return False
-    try:
-        with open(path, "rb") as file:
-            return file.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
+    with suppress(OSError), open_regular(path) as file:  # a pipe would wait for ever
+        return file.read(132)[128:] == b"DICM"
+    return False
 
 
 SKIPPED = "skipped"  # a file that should have been a slice

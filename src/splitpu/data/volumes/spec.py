@@ -180,10 +180,7 @@ def ordered(slices: Sequence[Slice]) -> tuple[list[Slice], LeftOut, int]:
 
 
 def missing_between(places: Sequence[float]) -> int:
-    """How many slices are missing between others, whose distances are mostly the same.
-
-    Half a distance more than usual is not yet a missing slice: scanners round, and some series grow denser.
-    """
+    """How many slices are missing between others; half a distance more is not yet one, as some series grow denser."""
     steps = [after - before for before, after in pairwise(places)]
     if len(steps) < _ENOUGH_STEPS:
         return 0
