@@ -1,6 +1,7 @@
 """Named configurations to start from, as files of settings; methods fitted to small data, for which none exist."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ _FITTED = {"epochs": 60, "batch_size": 128, "positives_per_batch": 16, "optimise
 _PRESETS = ("default", "paper", "record")
 
 
+@cache
 def _laid_over(name: str, base: Config | None = None) -> Config:
     """The settings of a file beside this one."""
     return read_config(Path(__file__).with_name("settings") / f"{name}.toml", base)
