@@ -391,13 +391,16 @@ def pictures_of(features: Array, training: Array | None = None) -> Iterator[Byte
 def encoder_for(name: str, shape: tuple[int, ...]) -> tuple[Encoder, ViewPlan]:
     """The encoder of that name and the views it is shown, for rows of this shape.
 
-    Small pictures have no more to show at the encoder's full size than at half of it, in a quarter of the time; slices
-    of a volume are many views already.
+    Small pictures have no more to show at the encoder's full size than at half of it, in a quarter of the time, and
+    turned or cropped ones show less (docs/LOG.md); slices of a volume are many views already.
     """
     asked, plan = usual_encoder(name), ViewPlan()
-    if isinstance(asked.module, EfficientNetLite) and max(shape[-3:-1]) <= _SMALL * asked.size:
+    small = isinstance(asked.module, EfficientNetLite) and max(shape[-3:-1]) <= _SMALL * asked.size
+    if small:
         asked = asked.at_size(asked.size // 2)
-    return asked, replace(plan, weak=1, slices=_SLICES) if len(shape) == 4 else plan
+    if len(shape) == 4:
+        return asked, replace(plan, weak=1, slices=_SLICES)
+    return asked, replace(plan, weak=0) if small else plan
 
 
 @lru_cache(maxsize=1)
