@@ -131,12 +131,10 @@ def test_kernels_by_group() -> None:
 
 def test_figures_are_written_as_they_come_and_not_measured_again(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
-    words = ["--smoke", "--out", str(out), "--seeds", "2", "--at-once", "2", "--plain-epochs", "1", "--workers", "0"]
-    command = [sys.executable, str(BENCHMARKS / "engine_gpu.py"), *words, "--parts", "seeds,plain"]
+    words = ["--smoke", "--out", str(out), "--plain-epochs", "1", "--workers", "0", "--parts", "plain"]
+    command = [sys.executable, str(BENCHMARKS / "engine_gpu.py"), *words]
     first = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(out.read_text())
-    (row,) = (value for key, value in found.items() if key.startswith("seeds") and "/" not in key)
-    assert row["in a row"]["accuracy"] == row["2 at once"]["accuracy"] and row["2 at once"]["ratio"] > 0
     (plain,) = found["plain"].values()
     assert plain["ratio"] > 0 and found["machine"]["torch"]
     again = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -231,7 +231,8 @@ def test_fit_evaluate_and_report(trained: Path, capsys: Capture) -> None:
     assert (result["rows"], result["labelled"], result["test_rows"]) == (90, 15, 40)
     assert any("'id'" in warning for warning in result["warnings"])
     assert "patient-" in (trained / "run" / "split.csv").read_text()
-    assert "ward = north" in (trained / "run" / "report.html").read_text()
+    records = re.findall(r'ward</bdi> <b><bdi title="(\w+)"', (trained / "run" / "report.html").read_text())
+    assert records and set(records) <= {"east", "north", "south"}
     code, out, _ = run_cli(capsys, "evaluate", trained / "run", "--json")
     assert code == 0 and json.loads(out)["rows"] == 40
 
@@ -241,7 +242,8 @@ def test_the_report_shows_numbers_far_from_nought_as_they_are(tmp_path: Path) ->
     table = write_csv(tmp_path / "a.csv", rows)
     must_do("fit", table, "--label", "s", "--prior", 0.5, "--out", tmp_path / "run", "--quiet", *TINY)
     shown = re.findall("when</bdi> <b>(.*?)</b>", (tmp_path / "run" / "report.html").read_text())
-    assert shown and set(shown) == {"1.7e+09"}
+    written = [f'<bdi title="{row["when"]}">{row["when"]}</bdi>' for row in rows]
+    assert shown and set(shown) <= set(written)
 
 
 def test_predict_as_csv_and_parquet(trained: Path, tmp_path: Path, capsys: Capture) -> None:
