@@ -16,7 +16,7 @@ import splitpu
 SOURCE = Path(splitpu.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
 # Of lines 34,000 is the aim; until it is reached there shall be no more than there are.
-MOST_MODULES, MOST_LINES, FEWEST_LINES, MOST_SMALL, MOST_PARAMETERS = 175, 36_600, 60, 10, 8
+MOST_MODULES, MOST_LINES, FEWEST_LINES, MOST_SMALL, MOST_PARAMETERS = 175, 34_000, 60, 10, 8
 ENTRY_POINTS = ("__init__", "__main__")
 
 

@@ -19,14 +19,6 @@ from splitpu.types import Floats
 from splitpu.utils.arrays import checked_scores
 
 
-def _axes(ax: Any) -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise MissingExtraError("plots are drawn with matplotlib: pip install 'splitpu[plots]'.") from error
-    return pyplot.subplots()[1] if ax is None else ax
-
-
 @dataclass
 class _Display:
     """What all have in common: `ax_` and `figure_` after `plot`, as in scikit-learn."""
@@ -36,7 +28,11 @@ class _Display:
 
     def plot(self, ax: Any = None, **style: Any) -> Self:
         """Draw on the given axes, or on new ones."""
-        self.ax_ = _axes(ax)
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise MissingExtraError("plots are drawn with matplotlib: pip install 'splitpu[plots]'.") from error
+        self.ax_ = pyplot.subplots()[1] if ax is None else ax
         self.figure_ = self.ax_.figure
         self._draw(self.ax_, style)
         return self

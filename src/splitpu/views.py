@@ -81,11 +81,6 @@ def blurred(image: Tensor, spread: Tensor, largest: float) -> Tensor:
     return image
 
 
-def without_colour(image: Tensor, chosen: Tensor) -> Tensor:
-    """Turn the chosen images (B,) into black-and-white ones."""
-    return torch.where(chosen[:, None, None, None], grey_of(image), image)
-
-
 # Colour: pure functions of unit images (B, H, W, C) and factors that broadcast against them. Each result is in [0, 1].
 
 
@@ -282,7 +277,8 @@ class Views:
         shifted, inside = self._crop_and_flip(images, draws)
         unit = self._jitter(self._turned(self._unit(shifted), draws), inside, draws)
         if "grey" in draws:
-            unit = without_colour(unit, draws["grey"] < self._config.grey)
+            black_and_white = draws["grey"] < self._config.grey
+            unit = torch.where(black_and_white[:, None, None, None], grey_of(unit), unit)
         if "blur" in draws:
             chosen, spread = draws["blur"]
             spread = spread * (chosen < self._config.blur) * _LARGEST_BLUR

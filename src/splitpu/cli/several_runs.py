@@ -206,7 +206,8 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
     found = folder.lines()
     lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
     summary = grid_folders.summary_of_methods(lines, methods, seeds)
-    share = grid_folders.share_of_positives(lines.values())
+    rates = [line["prior"] if line["test"] is None else line["test"]["true_rate"] for line in lines.values()]
+    share = sum(rates) / len(rates)
     leading = "average_precision" if share < RARE else "accuracy"
     notes = _notes(summary, lines, len(seeds), leading)
     warned = [(f"{method}, seed {seed}", one) for (method, seed), line in lines.items() for one in line["warnings"]]

@@ -79,8 +79,11 @@ class RowStore:
     def __init__(self, features: Array, device: torch.device, residence: Residence = "auto") -> None:
         self.device, self._host = device, features
         self.sparse = features if is_sparse(features) else None
-        wanted = residence == "device" or (residence == "auto" and _fits(features, device))
-        self.resident = self.sparse is None and wanted
+        # On the CPU "resident" means no copy at all for an array in memory; a memory-mapped file stays on disk.
+        fits = not isinstance(features, np.memmap)
+        if device.type == "cuda":
+            fits = features.nbytes < _RESERVE * torch.cuda.mem_get_info(device)[0]
+        self.resident = self.sparse is None and (residence == "device" or (residence == "auto" and fits))
         self._file = None if self.resident else FileRows.of(features)
         self._tensor: Tensor | None = None
         if self.resident:
@@ -229,14 +232,6 @@ def shared_tensor(array: Array) -> Tensor:
     """The array as a tensor over the same memory. It may be read-only: nobody here ever writes to features."""
     with without_warning("The given NumPy array is not writable"):
         return torch.from_numpy(array)
-
-
-def _fits(features: Array, device: torch.device) -> bool:
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return features.nbytes < _RESERVE * free
-    # On the CPU "resident" means no copy at all for an array in memory; a memory-mapped file stays on disk.
-    return not isinstance(features, np.memmap)
 
 
 def read_batches(rows: RowStore, plan: Mapping[str, Tensor], world: World) -> Iterator[dict[str, Tensor]]:

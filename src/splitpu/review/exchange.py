@@ -85,25 +85,18 @@ def _entry(raw: tuple[Any, str, Any, str], samples: Samples, reviewer: str) -> E
     answer = _WORDS.get(str(word).strip().lower())
     if answer is None:
         raise InputError(f"{word!r:.40} about {name or index!r} is no answer: write positive, negative or skip")
-    row = _row(index, name, samples)
-    return Entry(row, samples.names[row], answer, who or reviewer, "imported")
-
-
-def _row(index: Any, name: str, samples: Samples) -> int:
-    rows = len(samples.data)
     if index in (None, ""):
         places = [row for row, one in enumerate(samples.names) if one == name]
         if not name or len(places) != 1:
             raise InputError(f"{name!r:.60} names {len(places)} samples of the run: give their index as well")
         index = places[0]
     row = int(index)
-    if not 0 <= row < rows or samples.data.labelled[row]:
+    if not 0 <= row < len(samples.data) or samples.data.labelled[row]:
         raise InputError(f"row {row} is no unlabelled row of the run")
     if name and name != samples.names[row]:
-        raise InputError(
-            f"row {row} is {samples.names[row]!r:.60} in the run, and {name!r:.60} here: another run's answers"
-        )
-    return row
+        own = samples.names[row]
+        raise InputError(f"row {row} is {own!r:.60} in the run, and {name!r:.60} here: another run's answers")
+    return Entry(row, samples.names[row], answer, who or reviewer, "imported")
 
 
 def _raw(path: Path, guarded: Guarded) -> Iterator[tuple[Any, str, Any, str]]:

@@ -163,16 +163,13 @@ class Samples:
     def written(self, row: int) -> dict[str, Any]:
         """The values of a row by column, as its owner wrote them; of sparse rows only those that are there."""
         own = None if not self._numbered else self._dense(np.array([row]))[0].tolist()
-        cells = {name: column[row] if own is None else own[place] for place, (name, column) in self._places}
+        places = enumerate(self._columns.items())
+        cells = {name: column[row] if own is None else own[place] for place, (name, column) in places}
         return {name: one for name, one in cells.items() if one is not None and not (self.data.is_sparse and one == 0)}
 
     def record(self, row: int) -> list[Fact]:
         """A row as its owner wrote it, each value with its place among the labelled positives and among all."""
         return [self._fact(name, one) for name, one in self.written(row).items()]
-
-    @cached_property
-    def _places(self) -> list[tuple[int, tuple[str, list[Any]]]]:
-        return list(enumerate(self._columns.items()))
 
     @cached_property
     def _numbered(self) -> bool:
@@ -220,21 +217,16 @@ class Samples:
 
     def nearest(self, row: int, count: int = 4) -> list[int]:
         """The labelled positives that look most like a sample."""
-        apart = np.linalg.norm(self._positives - self._standard(self._small(np.array([row]))), axis=1)
+        centre, scale, known = self._standards
+        apart = np.linalg.norm(known - (self._small(np.array([row])) - centre) / scale, axis=1)
         return [int(self._compared[1][place]) for place in np.argsort(apart, kind="stable")[:count]]
 
     @cached_property
-    def _positives(self) -> Floats:
-        return self._standard(self._small(self._compared[1]))
-
-    def _standard(self, rows: Floats) -> Floats:
-        centre, scale = self._scale
-        return np.asarray((rows - centre) / scale)
-
-    @cached_property
-    def _scale(self) -> tuple[Floats, Floats]:
+    def _standards(self) -> tuple[Floats, Floats, Floats]:
+        """Centre and scale of what is compared, and the labelled positives on that scale."""
         some = self._small(self._compared[0][:1000])
-        return some.mean(0), np.where(some.std(0) > 0, some.std(0), 1.0)
+        centre, scale = some.mean(0), np.where(some.std(0) > 0, some.std(0), 1.0)
+        return centre, scale, (self._small(self._compared[1]) - centre) / scale
 
     def _small(self, rows: Indices) -> Floats:
         """Rows as short vectors to compare: pictures as a few pixels, of volumes the mean slice."""

@@ -3,11 +3,10 @@
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from splitpu.config.parse import config_hash
@@ -302,11 +301,6 @@ def summary_of_methods(
         }
         for method, own in by_method.items()
     ]
-
-
-def share_of_positives(lines: Iterable[Line]) -> float:
-    """Among the test rows, or else the prior; on average, as draws of labels differ."""
-    return fmean(line["prior"] if line["test"] is None else line["test"]["true_rate"] for line in lines)
 
 
 def method_rows(summary: Sequence[Line], compared: str = "accuracy") -> list[dict[str, Any]]:

@@ -169,7 +169,7 @@ def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
         (row, data.names[row] if data.names else "", int(labelled), written(share), loaded.classes[int(positive)])
         for row, (share, positive, labelled) in enumerate(found)
     )
-    _write_csv(path, ["index", "name", "labelled", "probability", "decision"], lines)
+    write_rows(path, ["index", "name", "labelled", "probability", "decision"], lines)
 
 
 def write_split(path: Path, training: Training, data: PUData) -> None:
@@ -189,13 +189,13 @@ def write_split(path: Path, training: Training, data: PUData) -> None:
                 yield found.number, row, name, *probabilities, kind, *(one[at] for one in words)
 
     heading = ["round", "index", "name", "teacher_probability", "student_probability", "set", "taught", "learned"]
-    _write_csv(path, heading, lines())
+    write_rows(path, heading, lines())
 
 
 def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
     """Say of every file that is not used why; `bad` tells files that were meant to be images from other files."""
     lines = ((entry.name, entry.why, "yes" if entry.bad else "no") for entry in skipped)
-    _write_csv(path, _ABOUT_SKIPPED, lines)
+    write_rows(path, _ABOUT_SKIPPED, lines)
 
 
 def is_list_of_skipped(path: Path) -> bool:
@@ -207,12 +207,7 @@ def is_list_of_skipped(path: Path) -> bool:
         return False
 
 
-def write_duplicates(path: Path, loaded: LoadedData) -> None:
-    """Say which pictures are the same on two sides that should have none in common."""
-    _write_csv(path, ["name", "same_as"], ((second, first) for first, second in loaded.duplicates))
-
-
-def _write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+def write_rows(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         write_csv(file, heading, lines)
 

@@ -145,7 +145,8 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
         results.write_skipped(folder.skipped, loaded.skipped)
         note(f"{folder.skipped} lists every file that is not used, and why")
     if loaded.duplicates:
-        results.write_duplicates(folder.duplicates, loaded)
+        pairs = ((second, first) for first, second in loaded.duplicates)
+        results.write_rows(folder.duplicates, ["name", "same_as"], pairs)
         note(f"{folder.duplicates} lists all that are identical")
 
 
