@@ -388,3 +388,32 @@ def test_threads_are_those_of_the_environment_not_of_the_moment(monkeypatch: pyt
         assert Hardware.choose("cpu", engine, whatever_else_runs=True).threads == 1
     finally:
         torch.set_num_threads(before)
+
+
+WITHOUT_PANDAS = """
+import sys
+
+class Without:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Without())
+from splitpu.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "duration"])
+def test_nanoseconds_that_only_pandas_can_say_are_refused_without_it(tmp_path: Path, kind: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    when = pyarrow.array([1_600_000_000_000_000_001 + row for row in range(40)], getattr(pyarrow, kind)("ns"))
+    rows = {"a": [float(row % 7) for row in range(40)], "when": when, "label": [int(row % 4 == 0) for row in range(40)]}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "t.parquet")
+    words = ["fit", "t.parquet", "--label", "label", "--prior", "0.4", "--out", "run", "--quiet", *TINY]
+    command = [sys.executable, "-c", WITHOUT_PANDAS, *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "column 'when'" in done.stderr and not (tmp_path / "run").exists()

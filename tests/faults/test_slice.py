@@ -1,6 +1,7 @@
 """Two minutes of the campaign; all of it is `make faults`."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,13 @@ def test_what_was_found_by_others() -> None:
     assert set(FOUND) <= known, set(FOUND) - known
     said = campaign(*(word for name in [*FOUND, *shapes] for word in ("--case", name)))
     assert "0 faults in all" in said
+
+
+@pytest.mark.parametrize("name", ["a PNG of 1 x 88 million pixels", "--config: a key of 20,000 parts"])
+def test_what_is_refused_is_refused_before_it_takes_memory(name: str) -> None:
+    """Each took more than a gigabyte in one process, which is below what the campaign calls a fault."""
+    said = campaign("--case", name)
+    assert int(re.findall(r"largest (\d+) MB", said)[0]) < 700
 
 
 @pytest.mark.parametrize("seed", [0, 1])
