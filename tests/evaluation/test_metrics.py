@@ -111,6 +111,7 @@ def test_figures_are_close_and_intervals_cover(prior, scenario):
 
 def test_all_labelled_positives_found_leaves_doubt():
     found = evaluate_pu(np.ones(20), np.r_[np.ones(30), -np.ones(70)], 0.3, scenario="case-control")
+    assert len(found) == len(dict(found)) == len(found.figures) and found.get("unheard of") is None
     assert found["recall"].value == 1.0 and 0.8 < found["recall"].low < 0.95
 
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,24 @@ def a_request(**changes: object) -> Request:
         "precision": "fp32",
     }
     return Request(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_runs_that_begin_within_one_second_have_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("splitpu.runs.folder.datetime", Frozen)
+    found = []
+    for _ in range(3):
+        found.append(RunFolder.free_path(None, "a.b"))
+        found[-1].mkdir(parents=True)
+    assert [path.name for path in found] == ["a.b-20260301-120000", "a.b-20260301-120000-2", "a.b-20260301-120000-3"]
+
+
+class Frozen(datetime):
+    @classmethod
+    def now(cls, tz: object = None) -> "Frozen":
+        return cls(2026, 3, 1, 12)
 
 
 def test_a_request_comes_back_the_same(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A figure that the rows cannot give is None, never NaN."""
 
 import math
-from collections.abc import ItemsView, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -94,8 +94,8 @@ class PUFigure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PUEvaluation:
-    """What P, U and the prior tell of a model."""
+class PUEvaluation(Mapping[str, PUFigure]):
+    """What P, U and the prior tell of a model: names and figures, in the order in which they are shown."""
 
     figures: dict[str, PUFigure]
     prior: float
@@ -118,9 +118,11 @@ class PUEvaluation:
     def __getitem__(self, name: str) -> PUFigure:
         return self.figures[name]
 
-    def items(self) -> ItemsView[str, PUFigure]:
-        """Names and figures, in the order in which they are shown."""
-        return self.figures.items()
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.figures)
+
+    def __len__(self) -> int:
+        return len(self.figures)
 
 
 class Readings(NamedTuple):

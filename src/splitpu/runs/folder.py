@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, count
 from os.path import lexists
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -186,7 +187,9 @@ class RunFolder:
     @classmethod
     def free_path(cls, out: Path | None, title: str) -> Path:
         """The path for a new run, refused when something is there already: a run is never overwritten."""
-        out = out or RUNS / f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
+        name = f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
+        names = chain([name], (f"{name}-{number}" for number in count(2)))  # several may begin within one second
+        out = out or next(path for path in map(RUNS.joinpath, names) if not lexists(path))
         folder = cls(out)
         if folder.finished:
             raise InputError(f"{out} holds a finished run, which is never overwritten; choose another --out.")

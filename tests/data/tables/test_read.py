@@ -105,6 +105,10 @@ def test_misspelt_labels_and_columns(place: Path, capsys: Capture) -> None:
     _, _, err = run_cli(capsys, "fit", table, "--label", "target")
     heading = table.read_text(encoding="utf-8").splitlines()[0].split(",")
     assert f"no column 'target' (it has {', '.join(map(repr, heading))})" in err
+    wide = table.with_name("wide.csv")  # the column meant often is the last one
+    wide.write_text(",".join([f"c{number}" for number in range(40)] + ["confirmed"]) + "\n" + "1," * 40 + "1\n")
+    _, _, err = run_cli(capsys, "fit", wide, "--label", "target")
+    assert "(it has 'c0', 'c1'," in err and "'c14', ..., 'c26'," in err and "'c39', 'confirmed')" in err
 
 
 # ---------------------------------------------------------------------------------------------------------- features

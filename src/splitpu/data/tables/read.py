@@ -21,14 +21,14 @@ from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array, Floats
 from splitpu.utils.files import ends_in, replacing
 from splitpu.utils.reading import Guarded, TooLong, as_text, most_unpacked, short_lines, too_much_unpacked
-from splitpu.utils.text import cell, composed, is_number, listed
+from splitpu.utils.text import cell, composed, is_number
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 DELIMITERS = (",", ";", "\t")
 TRUTH_WORDS = {"true": True, "false": False}  # in small letters; programs write them in several ways
 ALIKE = 0.8  # from which share of equal letters on a column is taken for misspelt
-MOST_COLUMNS_SHOWN = 30
+ENDS_SHOWN = 15  # columns at either end of a heading: labels often stand last
 _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
@@ -49,8 +49,9 @@ class Table:
     def lacking(self, name: str) -> str:
         """No such column, and the one misspelt or those there are: one a little alike ('stage') would be taken."""
         meant = nearest(name, self.columns, alike=ALIKE)
-        there = listed(list(self.columns), repr, most=MOST_COLUMNS_SHOWN)
-        offer = f"did you mean {meant!r}?" if meant else f"it has {there}"
+        names = [repr(name) for name in self.columns]
+        names[ENDS_SHOWN:-ENDS_SHOWN] = ["..."] if len(names) > 2 * ENDS_SHOWN else names[ENDS_SHOWN:-ENDS_SHOWN]
+        offer = f"did you mean {meant!r}?" if meant else f"it has {', '.join(names)}"
         return f"{self.where} has no column {name!r} ({offer})"
 
 
