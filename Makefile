@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test faults cluster docs lint package clean
+.PHONY: install demo test faults cluster docs docs-commands lint package clean
 
 install: $(STAMP)
 
@@ -48,6 +48,10 @@ docs:
 	test -x $(SITE)/bin/zensical || $(PYTHON) -m venv $(SITE)
 	$(SITE)/bin/python -m pip install --quiet zensical mkdocs-material 'mkdocstrings[python]'
 	$(SITE)/bin/zensical build --strict --clean
+
+# Every command that the pages show and that needs no GPU, cluster or download, on small files; those that take long, too.
+docs-commands: install
+	DOCS_COMMANDS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_docs_commands.py
 
 clean:
 	rm -rf .venv .venv-cluster .venv-docs .cache build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

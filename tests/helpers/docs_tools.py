@@ -101,7 +101,7 @@ def write_patients(folder: Path) -> None:
     from volume_tools import scan, write_series
 
     known = folder.name in ("ill", "known")
-    for number in range(6 if known else 10):
+    for number in range(12 if known else 22):
         bright = known or number % 2 == 0
         volume = scan(bright, seed=number + 100 * known)
         if number == 0:
