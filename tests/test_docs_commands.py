@@ -5,7 +5,6 @@ of their own. With DOCS_COMMANDS=all (`make docs-commands`) those that take long
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -102,7 +101,8 @@ class Reader:
             assert main(["review", words[1], "--to", "asked.json"]) == 0
             answer_all(self.folder / "asked.json", self.folder / "known.json")
             assert main(["review", words[1], "--from", "known.json"]) == 0
-        if command.section == "Volumes" and words[0] == "fit" and "--prior" not in words:
+        of_patients = command.section == "Volumes" or "patients/" in words
+        if of_patients and words[0] == "fit" and "--prior" not in words:
             words += ["--prior", "0.5"]  # a dozen patients are too few to estimate it from
         assert main(shortened(words)) == 0, f"{command.page}: {command.line}"
 
@@ -139,7 +139,7 @@ class served:
         raise AssertionError(said)
 
     def __exit__(self, *_: object) -> None:
-        self.process.send_signal(signal.SIGINT)
+        self.process.terminate()  # what a shell starts in the background is deaf to SIGINT
         self.process.wait(30)
         assert self.process.stdout is not None
         self.process.stdout.close()

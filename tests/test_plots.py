@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
 from splitpu import plots
@@ -61,6 +62,18 @@ def test_estimators_and_axes_as_in_scikit_learn() -> None:
     plots.PURocDisplay.from_estimator(model, X, labelled, ax=ax, name="again")
     assert first.ax_ is ax and len(ax.lines) == 2 and first.prior == 0.5
     assert plots.PUCalibrationDisplay.from_estimator(model, X, labelled).found.bins
+    assert plots.PriorDisplay.from_estimator(model).estimate.interval == (0.5, 0.5)
+    moved = plots.SensitivityDisplay.from_estimator(model, X, labelled)
+    rates = [row["positive_rate_unlabelled"] for row in moved.rows]
+    assert moved.own == 0.5 and rates == sorted(rates) and rates[0] < 0.3 < 0.6 < rates[-1]
+    for kind in (plots.PUCalibrationDisplay, plots.SensitivityDisplay):
+        with pytest.raises(InputError, match=r"no prior_: .* from_predictions"):
+            kind.from_estimator(LogisticRegression().fit(X, labelled), X, labelled)
+    with pytest.raises(InputError, match="no split_"):
+        plots.SplitDisplay.from_estimator(model)
+    model.set_params(config={"base.epochs": 5, "student.epochs": 5, "rounds": 1}).fit(X, labelled)
+    split = plots.SplitDisplay.from_estimator(model)
+    assert len(split.probability) == (~labelled).sum() and split.easy.sum() == model.split_.easy.sum()
     with pytest.raises(InputError, match="one value a row"):
         plots.PURocDisplay.from_predictions(labelled, np.zeros(3), prior=0.5)
 

@@ -1,4 +1,4 @@
-"""The tutorials are true: every block of each page is run, in order, in an empty folder."""
+"""The tutorials, and the page of the method, are true: every block of each is run, in order, in an empty folder."""
 
 import re
 import shlex
@@ -12,9 +12,10 @@ import pytest
 
 from splitpu.cli import main
 
-PAGES = Path(__file__).parents[1] / "docs" / "tutorials"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = {page.stem: page for page in (*sorted((DOCS / "tutorials").glob("*.md")), DOCS / "METHOD.md")}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-NEEDS = {"cluster": "ray", "dicom": "pydicom", "images": "PIL", "processes": "ray.train"}
+NEEDS = {"cluster": "ray", "dicom": "pydicom", "images": "PIL", "processes": "ray.train", "METHOD": "matplotlib"}
 
 
 def is_there(package: str) -> bool:
@@ -37,16 +38,17 @@ def run_line(line: str) -> int:
     return main(words[1:])
 
 
-@pytest.mark.parametrize("page", sorted(path.stem for path in PAGES.glob("*.md")))
+@pytest.mark.parametrize("page", PAGES)
 def test_every_block_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page in NEEDS and not is_there(NEEDS[page]):
         pytest.skip(f"{NEEDS[page]} is not installed here")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
-    ran = 0
-    for language, block in BLOCK.findall((PAGES / f"{page}.md").read_text(encoding="utf-8")):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    ran, names = 0, {"__name__": page}  # which the blocks of a page share, as in a notebook
+    for language, block in BLOCK.findall(PAGES[page].read_text(encoding="utf-8")):
         if language == "python":
-            exec(compile(block, f"{page}.md", "exec"), {"__name__": page})
+            exec(compile(block, f"{page}.md", "exec"), names)
         elif language == "bash":
             for line in block.splitlines():
                 assert run_line(line) == 0, line

@@ -2,20 +2,23 @@
 (extra `plots`). Curves come from labelled positives, unlabelled rows and the prior, with 95 % bands, without any truth.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from splitpu.config.schema import Scenario
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.evaluation.calibration import Reliability, reliability, sigmoid
 from splitpu.evaluation.judgement import estimated_curves
+from splitpu.evaluation.metrics import evaluate_pu
 from splitpu.evaluation.scikit_learn import decisions
-from splitpu.prior.estimate import PriorEstimate
-from splitpu.types import Floats
+from splitpu.methods.thresholds import matched_threshold
+from splitpu.prior.estimate import EstimatorRow, PriorEstimate
+from splitpu.types import Flags, Floats
 from splitpu.utils.arrays import checked_scores
 
 
@@ -41,8 +44,42 @@ class _Display:
         raise NotImplementedError
 
 
+class _OfScores(_Display):
+    """Of what a model says of rows that it has not seen; subclasses have `from_predictions`, with a prior."""
+
+    from_predictions: ClassVar[Callable[..., Any]]
+    _takes_shares: ClassVar[bool] = False  # probabilities, not decisions
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, labelled: npt.ArrayLike, *, prior: float | None = None, ax: Any = None, **how: Any
+    ) -> Self:
+        """From a fitted estimator and rows that it has not seen; its own prior, unless another is given."""
+        prior = _fitted(estimator, "prior_") if prior is None else prior
+        how = {"name": type(estimator).__name__, "prior": prior, "ax": ax, **how}
+        said = decisions(estimator, X)
+        return cast(Self, cls.from_predictions(labelled, sigmoid(said) if cls._takes_shares else said, **how))
+
+
+def _fitted(estimator: Any, name: str) -> Any:
+    """What a fitted classifier keeps under this name."""
+    if (kept := getattr(estimator, name, None)) is None:
+        raise InputError(f"this {type(estimator).__name__} has no {name}: fit one that has, or use from_predictions")
+    return kept
+
+
+def _known_and(labelled: npt.ArrayLike, decision: npt.ArrayLike) -> tuple[Flags, Floats]:
+    """Which rows are known to be positive, and the values of all, one a row."""
+    known, scores = np.asarray(labelled) == 1, np.asarray(decision, dtype=np.float64)
+    if known.shape != scores.shape or known.ndim != 1:
+        raise InputError(f"labelled has shape {known.shape} and decision {scores.shape}: give one value a row")
+    for rows, kind in ((scores[known], "positives"), (scores[~known], "unlabelled")):
+        checked_scores(rows, kind)
+    return known, scores
+
+
 @dataclass
-class _PUCurve(_Display):
+class _PUCurve(_OfScores):
     """A curve over a grid from 0 to 1, and the band that 95 % of random weightings of the rows lie in."""
 
     x: Floats
@@ -69,24 +106,9 @@ class _PUCurve(_Display):
         ax: Any = None,
     ) -> Self:
         """From decisions on rows that the model was not trained on, of which `labelled` are known to be positive."""
-        known, scores = np.asarray(labelled) == 1, np.asarray(decision, dtype=np.float64)
-        if known.shape != scores.shape or known.ndim != 1:
-            raise InputError(f"labelled has shape {known.shape} and decision {scores.shape}: give one value a row")
-        for rows, kind in ((scores[known], "positives"), (scores[~known], "unlabelled")):
-            checked_scores(rows, kind)
+        known, scores = _known_and(labelled, decision)
         curves = estimated_curves(scores, known, prior, scenario=scenario, seed=seed)
         return cls(*curves[cls._kind], prior, name).plot(ax)
-
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, labelled: npt.ArrayLike, *, prior: float | None = None, ax: Any = None, **how: Any
-    ) -> Self:
-        """From a fitted estimator and rows that it has not seen; its own prior, unless another is given."""
-        prior = getattr(estimator, "prior_", None) if prior is None else prior
-        if prior is None:
-            raise InputError(f"{type(estimator).__name__} has no prior_: give prior=..., such as 0.3")
-        how = {"name": type(estimator).__name__, **how}
-        return cls.from_predictions(labelled, decisions(estimator, X), prior=prior, ax=ax, **how)
 
     def _draw(self, ax: Any, style: dict[str, Any]) -> None:
         across, up, value = self._words
@@ -125,6 +147,14 @@ class PriorDisplay(_Display):
         """Of what `estimate_prior(data, every=True)` gives."""
         return cls(estimate).plot(ax)
 
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> "PriorDisplay":
+        """Of the prior that a fitted classifier was trained with; an interval if it was estimated then."""
+        prior = _fitted(estimator, "prior_")
+        low, high = getattr(estimator, "prior_interval_", None) or (prior, prior)
+        row = EstimatorRow(type(estimator).__name__, prior, low, high, prior)
+        return cls(PriorEstimate(prior, (low, high), row.name, (row,), {}, ())).plot(ax)
+
     def _draw(self, ax: Any, style: dict[str, Any]) -> None:
         rows = self.estimate.table
         values = np.array([(row.value, row.low, row.high) for row in rows])
@@ -149,6 +179,13 @@ class SplitDisplay(_Display):
         """From the decisions on unlabelled rows and whether each is easy, as split.csv of a run has it."""
         return cls(sigmoid(np.asarray(decision, dtype=np.float64)), np.asarray(easy) == 1).plot(ax)
 
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> "SplitDisplay":
+        """Of the last split that a fitted `SplitPUClassifier` made of its unlabelled training rows."""
+        split = _fitted(estimator, "split_")
+        said = estimator.rounds_[-1].student_probabilities
+        return cls(said[split.rows], split.easy).plot(ax)
+
     def _draw(self, ax: Any, style: dict[str, Any]) -> None:
         parts = [self.probability[self.easy], self.probability[~self.easy]]
         words = [f"{name} ({len(part):,})" for name, part in zip(("easy", "hard"), parts, strict=True)]
@@ -158,28 +195,28 @@ class SplitDisplay(_Display):
 
 
 @dataclass
-class PUCalibrationDisplay(_Display):
+class PUCalibrationDisplay(_OfScores):
     """Promised probabilities against the shares of positives that P, U and the prior imply."""
 
     found: Reliability
     name: str = ""
 
-    @classmethod
-    def from_predictions(
-        cls, labelled: npt.ArrayLike, probability: npt.ArrayLike, *, prior: float, ax: Any = None, **how: Any
-    ) -> "PUCalibrationDisplay":
-        """From probabilities of rows that the model was not trained on."""
-        known, shares = np.asarray(labelled) == 1, np.asarray(probability, dtype=np.float64)
-        return cls(reliability(shares[known], shares[~known], prior, **how)).plot(ax)
+    _takes_shares = True
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, labelled: npt.ArrayLike, *, prior: float | None = None, ax: Any = None, **how: Any
-    ) -> "PUCalibrationDisplay":
-        """From a fitted estimator and rows that it has not seen."""
-        probability = sigmoid(decisions(estimator, X))
-        own = float(estimator.prior_ if prior is None else prior)
-        return cls.from_predictions(labelled, probability, prior=own, ax=ax, **how)
+    def from_predictions(
+        cls,
+        labelled: npt.ArrayLike,
+        probability: npt.ArrayLike,
+        *,
+        prior: float,
+        name: str = "",
+        ax: Any = None,
+        **how: Any,
+    ) -> Self:
+        """From probabilities of rows that the model was not trained on."""
+        known, shares = _known_and(labelled, probability)
+        return cls(reliability(shares[known], shares[~known], prior, **how), name).plot(ax)
 
     def _draw(self, ax: Any, style: dict[str, Any]) -> None:
         bins = self.found.bins
@@ -191,18 +228,39 @@ class PUCalibrationDisplay(_Display):
 
 
 @dataclass
-class SensitivityDisplay(_Display):
-    """The share of unlabelled rows called positive, over the prior."""
+class SensitivityDisplay(_OfScores):
+    """The share of unlabelled rows called positive, and the estimated accuracy, over the prior."""
 
     rows: Sequence[Mapping[str, Any]]
     own: float | None = None
+    name: str = ""
 
     @classmethod
-    def from_rows(
-        cls, rows: Sequence[Mapping[str, Any]], *, own: float | None = None, ax: Any = None
-    ) -> "SensitivityDisplay":
+    def from_rows(cls, rows: Sequence[Mapping[str, Any]], *, own: float | None = None, ax: Any = None) -> Self:
         """Of the `rows` that `splitpu sensitivity RUN --json` prints; `own` is the run's prior."""
         return cls(rows, own).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        labelled: npt.ArrayLike,
+        decision: npt.ArrayLike,
+        *,
+        prior: float,
+        scenario: Scenario = "single-training-set",
+        name: str = "",
+        ax: Any = None,
+    ) -> Self:
+        """With the threshold where each of nine priors puts it, from half to one and a half of the given one."""
+        known, scores = _known_and(labelled, decision)
+        least, population = (known.mean(), scores) if scenario == "single-training-set" else (0.0, scores[~known])
+        rows, low, high = [], max(prior / 2, 0.9 * least + 0.1 * prior), min(1.5 * prior, (1 + prior) / 2)
+        for tried in np.linspace(low, high, 9).tolist():
+            moved = scores - matched_threshold(torch.from_numpy(population), tried)
+            found = evaluate_pu(moved[known], moved[~known], tried, scenario=scenario, intervals=False)
+            row = {"prior": tried, "positive_rate_unlabelled": found.positive_rate_unlabelled}
+            rows.append(row | {"estimated_accuracy": found["accuracy"].value})
+        return cls(rows, prior, name).plot(ax)
 
     def _draw(self, ax: Any, style: dict[str, Any]) -> None:
         priors = [row["prior"] for row in self.rows]
@@ -213,4 +271,4 @@ class SensitivityDisplay(_Display):
         if self.own is not None:
             ax.axvline(self.own, linestyle=":", color="grey", label="the run's prior")
         ax.set(xlabel="prior", ylim=(0, 1.02))
-        ax.legend()
+        ax.legend(title=self.name or None)

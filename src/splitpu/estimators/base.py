@@ -218,7 +218,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     def __init_subclass__(cls, *, method: str = "", takes_sparse: bool = False, **named: Any) -> None:
         super().__init_subclass__(**named)
         if method:
-            cls.method, cls.takes_sparse = method, takes_sparse
+            cls.method, cls.takes_sparse, told = method, takes_sparse, find_method(method)
+            about = f"{told.title}. {told.summary}\n\nAssumes {told.assumes} ({told.citation})."
+            cls.__doc__ = cls.__doc__ or about
         if cls.__doc__ and "PUEstimator" not in cls.__doc__:  # so that help() on any of them leads to the parameters
             cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{WHERE_PARAMETERS_ARE}\n"
 

@@ -27,64 +27,22 @@ if TYPE_CHECKING:
     from splitpu.prior.estimate import PriorEstimate
 
 
-class NNPUClassifier(PUEstimator, method="nnpu"):
-    """Non-negative PU risk: the sound and quick standard when the prior is known. Settings: `base`."""
-
-
-class UPUClassifier(PUEstimator, method="upu"):
-    """Unbiased PU risk, for networks too small to overfit it. Settings: `base`."""
-
-
-class ElkanNotoClassifier(PUEstimator, method="elkan-noto", takes_sparse=True):
-    """The probability of being labelled over that of labelled rows, by learners chosen out of fold; needs no prior."""
-
-
-class PUBaggingClassifier(PUEstimator, method="bagging", takes_sparse=True):
-    """Many trees, each against another draw of the unlabelled rows; for tables with few labels."""
-
-
-class PULogisticClassifier(PUEstimator, method="logistic", takes_sparse=True):
-    """Logistic regression of P against U, cut at the prior: the first thing to try on a table or on texts."""
-
-
-class PUForestClassifier(PUEstimator, method="forest", takes_sparse=True):
-    """A balanced random forest of P against U, cut at the prior."""
-
-
-class PUBoostingClassifier(PUEstimator, method="boosting"):
-    """Histogram gradient boosting of P against U, cut at the prior; for large tables."""
-
-
-class PUbNClassifier(PUEstimator, method="pubn"):
-    """PUbN without biased negatives: the risk on negatives is taken where a first network is sure. Settings: `pubn`."""
-
-
-class SelfPUClassifier(PUEstimator, method="self-pu"):
-    """Two networks that teach one another from a growing set of trusted rows. Settings: `self_pu`."""
-
-
-class PUUPLClassifier(PUEstimator, method="puupl"):
-    """An ensemble that takes up its own labels where its members agree. Settings: `puupl`."""
-
-
-class DistPUClassifier(PUEstimator, method="dist-pu"):
-    """Matches the mean predictions to the prior, then sharpens them by mixing. Settings: `dist_pu`."""
-
-
-class VPUClassifier(PUEstimator, method="vpu"):
-    """The variational approach: learns without a prior, which only places its threshold. Settings: `vpu`."""
-
-
-class DANClassifier(PUEstimator, method="dan"):
-    """A discriminator and an adversary that tells its positives from the labelled ones. Settings: `dan`."""
-
-
-class P3MixClassifier(PUEstimator, method="p3mix"):
-    """Mixes doubtful rows with positives near the border, and corrects labels on the way. Settings: `p3mix`."""
-
-
-class NaivePUClassifier(PUEstimator, method="naive"):
-    """Takes unlabelled rows for negatives: what every method has to beat. Settings: `base`."""
+# What `help` says of each is what `splitpu methods` says.
+class NNPUClassifier(PUEstimator, method="nnpu"): ...
+class UPUClassifier(PUEstimator, method="upu"): ...
+class ElkanNotoClassifier(PUEstimator, method="elkan-noto", takes_sparse=True): ...
+class PUBaggingClassifier(PUEstimator, method="bagging", takes_sparse=True): ...
+class PULogisticClassifier(PUEstimator, method="logistic", takes_sparse=True): ...
+class PUForestClassifier(PUEstimator, method="forest", takes_sparse=True): ...
+class PUBoostingClassifier(PUEstimator, method="boosting"): ...
+class PUbNClassifier(PUEstimator, method="pubn"): ...
+class SelfPUClassifier(PUEstimator, method="self-pu"): ...
+class PUUPLClassifier(PUEstimator, method="puupl"): ...
+class DistPUClassifier(PUEstimator, method="dist-pu"): ...
+class VPUClassifier(PUEstimator, method="vpu"): ...
+class DANClassifier(PUEstimator, method="dan"): ...
+class P3MixClassifier(PUEstimator, method="p3mix"): ...
+class NaivePUClassifier(PUEstimator, method="naive"): ...
 
 
 @dataclass(frozen=True)
@@ -112,7 +70,8 @@ class RoundSummary:
 class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
     """A binary classifier learned with Split-PU from some known positives and many unlabelled rows.
 
-    Parameters and attributes are those of every classifier here (see `splitpu.PUEstimator`) and these:
+    Parameters and attributes are those of every classifier here (see `splitpu.PUEstimator`) and these; of a loaded one
+    `split_`, `rounds_`, `history_` and `engine_` are missing, which belong to the training.
 
     Parameters
     ----------
@@ -134,8 +93,6 @@ class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
         `rounds_[-1].doubtful_rows` are the hard samples to look at, the most doubtful first.
     base_ : Predictor
         The base model before any round, with predict, predict_proba and decision_function, for comparison.
-
-    A loaded estimator lacks `split_`, `rounds_`, `history_` and `engine_`: they belong to the training.
 
     Examples
     --------

@@ -137,7 +137,7 @@ def _curves(spreads: Sequence[Spread], priors: Sequence[float]) -> dict[str, Cur
         hits = prior * recall[1:]
         drawn["roc"].append(np.interp(GRID, alarm, recall))
         precision = hits / np.maximum(hits + (1 - prior) * alarm[1:], 1e-12)
-        drawn["precision_recall"].append(np.interp(GRID, recall[1:], precision))
+        drawn["precision_recall"].append(np.interp(GRID, recall[1:][hits > 0], precision[hits > 0]))  # undefined at 0
     areas = {"roc": spreads[0].auc, "precision_recall": spreads[0].average_precision(priors[0])}
     bands = {name: np.percentile(lines[1:], _BAND, axis=0) for name, lines in drawn.items()}
     return {

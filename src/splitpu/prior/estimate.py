@@ -267,9 +267,10 @@ def _must_tell_something(found: PUScores) -> None:
     """Scores that cannot tell the two kinds apart, or tell all of them apart, say nothing of the prior."""
     if found.auc - 0.5 <= 3 * found.auc_error:
         raise InputError(
-            f"a classifier cannot tell labelled from unlabelled rows (AUC {found.auc:.2f}, 0.5 is chance), so either "
-            "nearly all unlabelled rows are positive or the features say nothing about the class: check the features, "
-            "or give the share of positives yourself (prior=0.3, say)"
+            f"a classifier cannot tell labelled from unlabelled rows for certain (AUC {found.auc:.2f}, 0.5 is chance, "
+            f"and with {int(found.labelled.sum())} labelled rows it may be off by {3 * found.auc_error:.2f}), so there "
+            "are too few, nearly all unlabelled rows are positive, or the features say nothing about the class: check "
+            "the features, or give the share of positives yourself (prior=0.3, say)"
         )
     for scores in (found.plain, found.cleaned):  # is any unlabelled row among nine tenths of the labelled ones?
         if (scores[~found.labelled] >= np.quantile(scores[found.labelled], 0.1)).any():

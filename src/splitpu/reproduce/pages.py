@@ -322,11 +322,8 @@ def gallery(lines: list[Line]) -> list[Block]:
 
 
 FIGURE_CONTENTS: dict[str, Callable[[list[Line]], list[Block]]] = {
-    "noise-by-tau": noise_by_tau,
-    "learning-of-noise": learning_of_noise,
-    "spr": spr,
-    "cgh": cgh,
-    "gallery": gallery,
+    **{"noise-by-tau": noise_by_tau, "learning-of-noise": learning_of_noise},
+    **{"spr": spr, "cgh": cgh, "gallery": gallery},
 }
 
 

@@ -40,7 +40,7 @@ from splitpu.utils.reading import Guarded, write_sealed
 from splitpu.utils.text import parse_words
 from splitpu.utils.warnings import Note, collected_warnings
 
-Send = Callable[[str, float, int], None]  # a number under a name at a step
+Send = Callable[[str, float, int], object]  # a number under a name at a step
 FOLDER = "tensorboard"  # in the run folder
 
 
