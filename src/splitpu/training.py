@@ -303,7 +303,7 @@ class ObserverList(Observer):
 
     def __init__(self, *listeners: Observer, stop: Callable[[], bool] = lambda: False) -> None:
         self.listeners, self._stop = listeners, stop
-        for event in ("stage_started", "step_done", "epoch_done", "stage_done"):
+        for event in ("stage_started", "step_done", "epoch_done", "stage_done", "watch"):
             setattr(self, event, partial(self._pass_on, event))
 
     def _pass_on(self, event: str, *news: Any) -> None:

@@ -19,6 +19,7 @@ from splitpu.cli.progress import LineDisplay
 from splitpu.cli.train import LongRun
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord
+from splitpu.methods.table_learners import _Apart
 
 
 @pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])
@@ -82,6 +83,24 @@ def test_lines_are_never_far_apart(capsys: pytest.CaptureFixture[str], monkeypat
         now[0] += 1
         display.watch("embedding", done, 100)
     assert "embedding: 70 of 100 (3 s left)" in capsys.readouterr().err
+
+
+def test_no_part_of_a_run_is_silent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where learners are judged, nor networks tried on a table, nor the prior is found by classifiers."""
+    monkeypatch.setattr("splitpu.cli.progress._LONGEST_SILENCE", 0.0)
+    table, out = write_npz(tmp_path / "rows.npz", **tiny_arrays(rows=120)), tmp_path / "table"
+    code, _, said = run_cli(capsys, "fit", table, "--out", out, "--learner", "logistic", "--rounds", 0)
+    assert code == 0 and "learners judged: 0 of 1" in said
+    _Apart(LineDisplay()).step_done(SimpleNamespace(name="base", epochs=40), 3, 0, 2)  # type: ignore[arg-type]
+    assert "networks tried, base, epochs: 3 of 40" in capsys.readouterr().err
+    images = np.random.default_rng(0).integers(0, 90, (120, 6, 6), np.uint8)
+    images[::2, :3] += 150
+    alone = dict.fromkeys(("X_test", "y_test", "names", "truth"))
+    pictures = write_npz(tmp_path / "pictures.npz", X=images, s=np.arange(120) % 4 == 0, **alone)
+    _, _, said = run_cli(capsys, "prior", pictures)
+    assert "prior, classifiers: 7 of 30" in said
 
 
 def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,9 @@ class BarDisplay(ProgressDisplay):
 
     say = _print
 
+    def watch(self, what: str, done: int, of: int) -> None:
+        self._terms.plain = f"{what}: {done:,} of {of:,}"
+
     @contextmanager
     def watching(self) -> Iterator[Watch]:
         counting = Progress(console=self._live.console, transient=True)

@@ -72,6 +72,9 @@ class CountedEpochs(Observer):
     def epoch_done(self, record: EpochRecord) -> None:
         self._watch(f"{record.stage}, epochs", record.epoch, record.epochs)
 
+    def watch(self, what: str, done: int, of: int) -> None:
+        self._watch(what, done, of)
+
     def should_stop(self) -> bool:
         return self._stop()
 

@@ -145,6 +145,9 @@ class Observer:
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
         """The final weights are in the task's module."""
 
+    def watch(self, what: str, done: int, of: int) -> None:
+        """How far something that is no stage has got, such as learners that are judged."""
+
     def should_stop(self) -> bool:
         """Asked after every step; True ends the run at the last checkpoint."""
         return False

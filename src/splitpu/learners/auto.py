@@ -20,7 +20,7 @@ from splitpu.learners.catalogue import Bagging, Boosting, Fitted, Learner, Logis
 from splitpu.learners.crossfit import Auc, Task, auc_of, compare_auc, fitted_in_folds, platt
 from splitpu.learners.learner_networks import AverageNetwork
 from splitpu.learners.split_learner import SplitLearner, posteriors
-from splitpu.types import Floats, Mask
+from splitpu.types import Floats, Mask, Watch
 
 CHOOSE_ROWS = 6_000  # the choice is made on at most so many rows
 STUDENT_ROWS = 6_000  # a student is tried where the whole table has at most so many
@@ -100,6 +100,7 @@ def choose(
     groups: npt.ArrayLike | None = None,
     sample_weight: Floats | None = None,
     prior: float | None = None,
+    watch: Watch = lambda *_: None,
 ) -> Choice:
     """Judge the candidates (names, scikit-learn classifiers, learners; None: what suits the rows) and ship the best.
 
@@ -115,7 +116,10 @@ def choose(
     wanted = suited(rows) if candidates is None else [learner(one) for one in candidates]
     task = Task(rows, labelled, sample_weight, None if groups is None else np.asarray(groups), seed)
     part = task if len(labelled) <= CHOOSE_ROWS else task.fewer(CHOOSE_ROWS)
-    judged = [_judged(one, part) for one in wanted]
+    judged = list[Candidate]()
+    for candidate in wanted:
+        watch("learners judged", len(judged), len(wanted))
+        judged.append(_judged(candidate, part))
     base = max(judged, key=lambda one: one.auc.value)
     if candidates is None and len(labelled) <= STUDENT_ROWS:
         judged.append(_student(base, part, prior))

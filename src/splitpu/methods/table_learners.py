@@ -19,6 +19,7 @@ from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.data.sparse_rows import is_sparse
+from splitpu.engine.stage import Observer, Stage
 from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.metrics import among_unlabelled
 from splitpu.evaluation.ranking import share_for_f1
@@ -72,13 +73,16 @@ class _Latest:
     found: tuple[Rows, Choice] | None = None
 
 
-def choice_of(data: PUData, seed: int, candidates: Sequence[Any] | None = None) -> tuple[Rows, Choice]:
+def choice_of(
+    data: PUData, seed: int, candidates: Sequence[Any] | None = None, observer: Observer | None = None
+) -> tuple[Rows, Choice]:
     """The learners for these rows, and the rows as the learners see them; the same question is answered once."""
     data = replace(data, answers=None)  # which are no part of the question: they are learned afterwards
     key = (data.fingerprint(), seed, None if candidates is None else tuple(map(repr, candidates)))
     if _Latest.key != key or _Latest.found is None:
         rows = Rows.of(data)
-        choice = choose(rows.features, rows.labelled, seed=sklearn_seed(seed), candidates=candidates, **rows.given)
+        how = {"seed": sklearn_seed(seed), "watch": (observer or Observer()).watch, **rows.given}
+        choice = choose(rows.features, rows.labelled, candidates=candidates, **how)
         _Latest.key, _Latest.found = key, (rows, choice)
     return _Latest.found
 
@@ -108,6 +112,19 @@ def _tries_networks(context: Context, rows: Rows) -> bool:
     return wanted and plain and few
 
 
+class _Apart(Observer):
+    """Of a training that may not be taken the observer of the run hears how far it is, and can stop it."""
+
+    def __init__(self, whole: Observer) -> None:
+        self._whole = whole
+
+    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        self._whole.watch(f"networks tried, {stage.name}, epochs", epoch, stage.epochs)
+
+    def should_stop(self) -> bool:
+        return self._whole.should_stop()
+
+
 @dataclass(frozen=True)
 class NetworkLearner:
     """The whole method with networks, as a learner: fitting it trains base, split and student."""
@@ -117,7 +134,7 @@ class NetworkLearner:
 
     def fit(self, rows: Any, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> PerceptronNetwork:
         """Train on these rows, with the prior of the run."""
-        from splitpu.training import ObserverList, Runtime, TrainSpec, train
+        from splitpu.training import Runtime, TrainSpec, train
 
         run = self.context
         data = PUData.from_arrays(rows, np.asarray(target) == 1, scenario=run.data.scenario)
@@ -126,10 +143,10 @@ class NetworkLearner:
         labelled = data.labelled_share if data.scenario == "single-training-set" else 0.0
         prior = max(run.known_prior, labelled + 0.5 / len(data))  # a fold may by chance have more labels than that
         spec = TrainSpec(config=replace(run.config, learner="network"), prior=prior, seed=run.engine.seed)
-        stopping = ObserverList(stop=run.engine.observer.should_stop)
         with warnings.catch_warnings():  # about a model that may not be taken, or is part of a mean
             warnings.simplefilter("ignore", SplitPUWarning)
-            model = train(data, spec, Runtime(device=run.engine.hardware.device.type, observer=stopping)).model
+            runtime = Runtime(device=run.engine.hardware.device.type, observer=_Apart(run.engine.observer))
+            model = train(data, spec, runtime).model
         found = PerceptronNetwork(rows.shape[1]).filled(centre=model.preprocessing.mean, scale=model.preprocessing.std)
         found.network.load_state_dict(model.final.network.state_dict())
         return found
@@ -161,7 +178,8 @@ def train_elkan_noto(context: Context) -> Teacher:
 
 def _chosen(context: Context, candidates: Sequence[Any] | None) -> tuple[Rows, Choice]:
     data, seed = context.data, context.engine.seed
-    rows, choice = choice_of(data, seed, candidates if context.learner is None else [context.learner])
+    candidates = candidates if context.learner is None else [context.learner]
+    rows, choice = choice_of(data, seed, candidates, context.engine.observer)
     if data.answers is not None:
         answers, share = data.answers[data.taught], _share_among_unlabelled(context)
         how = {"share": share, "seed": sklearn_seed(seed), **rows.given}

@@ -143,7 +143,7 @@ def estimate_prior(
         raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
     check_pudata(data)
     leave_random_alone()
-    ordered = _by_order(data, seed) if method == scores == "auto" and data.kind == "vectors" else None
+    ordered = _by_order(data, seed, None, observer) if method == scores == "auto" and data.kind == "vectors" else None
     if ordered is not None and not every:
         return ordered
     found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer, checkpoints=checkpoints)
@@ -162,7 +162,7 @@ def estimate_prior(
     return PriorEstimate(row.value, (row.low, row.high), chosen, table, diagnostics, verdicts, found)
 
 
-def _by_order(data: PUData, seed: int, backbone: object = None) -> PriorEstimate:
+def _by_order(data: PUData, seed: int, backbone: object, observer: "Observer | None") -> PriorEstimate:
     """From the order of the rows by what the model itself is made of: learners for tables, or heads on an encoder."""
     from splitpu.networks.encoders import is_encoder  # torch only where it is needed
     from splitpu.prior.from_scores import prior_from_scores
@@ -177,7 +177,7 @@ def _by_order(data: PUData, seed: int, backbone: object = None) -> PriorEstimate
     else:
         from splitpu.methods.table_learners import choice_of
 
-        rows, choice = choice_of(data, checked_seed(seed))  # computed once for the prior and the model
+        rows, choice = choice_of(data, checked_seed(seed), observer=observer)  # once for the prior and the model
         labelled, scores, numbers = rows.labelled, choice.scores, rows.numbers
     found = PUScores(labelled, scores, scores, numbers, OF_LEARNERS)
     _must_tell_something(found)
@@ -400,7 +400,7 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
     options: dict[str, Any] = {**how}
     backbone, seed = options.pop("backbone", None), how.get("seed", 0)
     by_heads = is_encoder(backbone)
-    estimate = _by_order(data, seed, backbone) if by_heads else estimate_prior(data, **options)
+    estimate = _by_order(data, seed, backbone, how.get("observer")) if by_heads else estimate_prior(data, **options)
     estimate = within_answers(estimate, data)
     looked_at = _embedded(data, seed, str(backbone)) if by_heads else data
     labelling = check_random_labelling(looked_at, scores=estimate.scores, seed=seed)

@@ -5,7 +5,7 @@ TEDn: take the likely positives out of the unlabelled rows, train again, and rea
 How much every row looks like a labelled one, judged only by classifiers that did not see the row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from splitpu.data.pudata import PUData
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.errors import InputError
 from splitpu.prior.algorithms import bbe
-from splitpu.types import Flags, Floats, Indices, Rows
+from splitpu.types import Flags, Floats, Indices, Rows, Watch
 from splitpu.utils.arrays import checked_seed, log_odds, sklearn_seed
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def mean_scores(found: Sequence[CrossFitted]) -> CrossFitted:
 
 
 def alternate(
-    labelled: Flags, learners: Sequence[KernelLogistic | RandomTrees], seed: int, learned: Flags
+    labelled: Flags, learners: Sequence[KernelLogistic | RandomTrees], seed: int, learned: Flags, ticks: Iterator[Any]
 ) -> CrossFitted:
     """Train P against U, then twice more against U without its likely positives.
 
@@ -134,6 +134,7 @@ def alternate(
         scores = np.empty(len(labelled))
         own_scores = []
         for part, (training, held_out) in enumerate(folds):
+            next(ticks)
             scores[held_out], own = 0.0, np.zeros(len(training))
             for learner in learners:  # the mean of their scores, each on the scale of its own training rows
                 judged = learner.judge(training, kept[part], held_out, seed + number)
@@ -237,9 +238,9 @@ def pu_scores(
     else:
         learned, rows = rows, judged_rows(data, rows, seed)
         features = described(data, rows, seed)  # only here: of large images it would fill the memory
-        found = classical_scores(
-            features, data.labelled[rows], images=data.kind != "vectors", seed=seed, learned=np.isin(rows, learned)
-        )
+        told: dict[str, Any] = {} if observer is None else {"watch": observer.watch}
+        told |= {"images": data.kind != "vectors", "learned": np.isin(rows, learned)}
+        found = classical_scores(features, data.labelled[rows], seed=seed, **told)
     return PUScores(data.labelled[rows], found.plain, found.cleaned, rows, how)
 
 
@@ -256,6 +257,7 @@ def classical_scores(
     seed: int,
     learned: Flags | None = None,
     cross_fittings: int = CROSS_FITTINGS,
+    watch: Watch = lambda *_: None,
 ) -> CrossFitted:
     """A kernel method and trees, averaged: each does well where the other does not.
 
@@ -263,10 +265,11 @@ def classical_scores(
     """
     sharpness = 3.0 if images else 1.0  # neighbouring images share most of their pixels
     learned = np.ones_like(labelled) if learned is None else learned
-    found = []
+    found, steps = [], cross_fittings * ROUNDS * FOLDS
+    ticks = (watch("prior, classifiers", step, steps) for step in range(steps))  # type: ignore[func-returns-value]
     for own_seed in range(seed, seed + APART * cross_fittings, APART):
         smooth = KernelLogistic(features, labelled, sharpness=sharpness, seed=own_seed)
-        found.append(alternate(labelled, [smooth, RandomTrees(features, labelled)], own_seed, learned))
+        found.append(alternate(labelled, [smooth, RandomTrees(features, labelled)], own_seed, learned, ticks))
     return mean_scores(found)
 
 

@@ -135,18 +135,9 @@ def load_named(
         rows = raw.data if columns else raw.images[..., None] / _BRIGHTEST_DIGIT
         arrays = split_by_classes(rows.astype(np.float32), raw.target, split_seed)
     description, meaning, positive = _DESCRIBED[name]
-    return NamedSet(
-        name=name,
-        description=description,
-        positive_meaning=meaning,
-        features_train=arrays["x_train"],
-        truth_train=np.isin(arrays["y_train"], positive),
-        features_test=arrays["x_test"],
-        truth_test=np.isin(arrays["y_test"], positive),
-        feature_names=columns,
-        classes_train=arrays["y_train"].astype(np.int64),
-        classes_test=arrays["y_test"].astype(np.int64),
-    )
+    train, test = ((arrays[f"x_{part}"], np.isin(arrays[f"y_{part}"], positive)) for part in ("train", "test"))
+    classes = (arrays[f"y_{part}"].astype(np.int64) for part in ("train", "test"))
+    return NamedSet(name, description, meaning, *train, *test, columns, *classes)
 
 
 @dataclass(frozen=True, kw_only=True)

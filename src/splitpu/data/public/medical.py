@@ -1,7 +1,8 @@
 """Medical sets that are read from files the user has; `busi` and `adrenal` stand in for the two unpublished sets of the
 Split-PU paper: as many samples in each part, of another organ, drawn with one fixed seed."""
 
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,6 @@ _BUSI_SIZES = {"train": (231, 164), "validation": (31, 22), "test": (65, 47)}  #
 # The official split goes by patients, so training and test samples are drawn from its two parts.
 _ADRENAL_SIZES = {"train": (145, 114), "test": (35, 65)}
 _EVERY_SLICE = 2  # neighbouring slices of 64 differ little
-_MEDMNIST_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 _HALF = 2  # 224 pixels become 112: what 395 images can teach does not need more
 
 
@@ -36,7 +36,7 @@ class LocalSet:
     what: str
     description: str
     positive: str  # what it means
-    arrays: tuple[str, ...]  # of the file that are needed
+    arrays: Sequence[str]  # of the file that are needed
     read: Callable[[Arrays], Parts]
 
 
@@ -65,18 +65,10 @@ def local_set(name: str, folder: str | Path | None = None, cache: str | Path | N
     source = LOCAL_SETS[name]
     arrays = read_arrays(path, source.arrays)
     try:
-        (features_train, truth_train), (features_test, truth_test) = source.read(arrays)
+        train, test = source.read(arrays)
     except (IndexError, ValueError) as error:
         raise InputError(f"{path} is not the file that the set '{name}' is read from ({error}); get it again") from None
-    return NamedSet(
-        name=name,
-        description=source.description,
-        positive_meaning=source.positive,
-        features_train=features_train,
-        truth_train=truth_train,
-        features_test=features_test,
-        truth_test=truth_test,
-    )
+    return NamedSet(name, source.description, source.positive, *train, *test)
 
 
 def _breastmnist(arrays: Arrays) -> Parts:
@@ -131,29 +123,6 @@ def _halved(images: Array) -> Array:
     return halved
 
 
-LOCAL_SETS: dict[str, LocalSet] = {
-    "breastmnist": LocalSet(
-        file="medmnist/breastmnist.npz",
-        what="28 x 28 breast ultrasound images; malignant is positive",
-        description="BreastMNIST: 702 breast ultrasound images of 28 x 28 pixels",
-        positive="malignant",
-        arrays=_MEDMNIST_ARRAYS,
-        read=_breastmnist,
-    ),
-    "busi": LocalSet(
-        file="busi780_224.npz",
-        what="112 x 112 breast ultrasound images; benign is positive",
-        description="BUSI: 507 of 780 breast ultrasound images, at 112 x 112 pixels; a stand-in for Myometrium",
-        positive="benign",
-        arrays=("images", "group", "name"),
-        read=_busi,
-    ),
-    "adrenal": LocalSet(
-        file="medmnist/adrenalmnist3d_64.npz",
-        what="32 slices of 64 x 64 of adrenal glands; hyperplasia is positive",
-        description="AdrenalMNIST3D: 359 of 1,584 shapes, 32 slices of 64 x 64 pixels each; a stand-in for Liver",
-        positive="hyperplasia",
-        arrays=_MEDMNIST_ARRAYS,
-        read=_adrenal,
-    ),
-}
+_READ = {"breastmnist": _breastmnist, "busi": _busi, "adrenal": _adrenal}
+_TOLD = tomllib.loads(Path(__file__).with_name("medical.toml").read_text(encoding="utf-8"))
+LOCAL_SETS = {name: LocalSet(**told, read=_READ[name]) for name, told in _TOLD.items()}

@@ -12,7 +12,7 @@ from splitpu.errors import InputError
 from splitpu.types import Array, Mask
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class NamedSet:
     """All rows with their true labels, split into training and test rows."""
 
