@@ -34,13 +34,14 @@ SEED ?= 0
 faults: install
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/campaign.py --seed $(SEED)
 
-# Runs and scores over a real Ray cluster of two nodes on this machine, in an environment of its own.
+# Runs and scores over a real Ray cluster of two nodes on this machine, and the loggers, in an environment of their own.
 CLUSTER := .venv-cluster
 cluster:
 	test -x $(CLUSTER)/bin/pytest || $(PYTHON) -m venv $(CLUSTER)
 	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt -e '.[cluster,images,tables]' 'ray[train]' pytest hypothesis
-	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py tests/runs/test_scoring.py tests/test_tutorials.py -k 'not every_block or cluster or processes'
+	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt -e '.[cluster,images,tables,tensorboard,mlflow]' 'ray[train]' pytest hypothesis
+	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py tests/runs/test_scoring.py tests/runs/test_loggers.py \
+		tests/test_tutorials.py -k 'not every_block or cluster or processes'
 
 # The site of docs/, with the Python reference from the docstrings, into build/site; a warning ends the build.
 SITE := .venv-docs

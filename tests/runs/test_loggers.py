@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import TINY, must_do, must_refuse, write_npz
+from cli_tools import TINY, must_do, must_refuse, run_cli, write_npz
 
 from splitpu.engine.stage import EpochRecord
 from splitpu.runs import run as loggers
@@ -56,10 +56,22 @@ def test_tensorboard_files_hold_the_epochs(tmp_path: Path) -> None:
     assert [event.step for event in events.Scalars("base/loss")] == [1, 2]
 
 
+def test_a_logger_that_cannot_begin_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(run: Path) -> EpochLogger:
+        raise OSError("the server does not answer\nand more")
+
+    monkeypatch.setitem(loggers._MAKERS, "json", broken)
+    words = [write_npz(tmp_path / "rows.npz"), "--out", tmp_path / "run", "--log", "json", *ASKED]
+    code, _, said = run_cli(capsys, "fit", *words)
+    assert code == 2 and said.endswith("splitpu: --log json cannot begin: the server does not answer\n")
+
+
 def test_mlflow_holds_the_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow", reason="no MLflow here: it comes with the extra mlflow")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # enough for a test
-    mlflow.set_tracking_uri(f"file:{tmp_path}/mlruns")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # as it is set for whoever says nothing; to be forgotten
+    monkeypatch.chdir(tmp_path)
     must_do("fit", write_npz(tmp_path / "rows.npz"), "--out", tmp_path / "run", "--log", "mlflow", *ASKED)
     (found,) = mlflow.MlflowClient().search_runs(["0"])
     assert [one.step for one in mlflow.MlflowClient().get_metric_history(found.info.run_id, "base/loss")] == [1, 2]

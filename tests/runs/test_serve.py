@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import must_do
+from webdriver import opened_browser
 
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.serve import MOST_BYTES, ScoringServer
@@ -56,6 +57,22 @@ def test_the_page_and_its_script(served: tuple[ScoringServer, Path]) -> None:
     assert ask(server, "GET", "/")[0] == ask(server, "GET", "/serve.js")[0] == 200
     assert json.loads(ask(server, "GET", "/facts")[1]) == {"run": "run", "kind": "table"}
     assert ask(server, "GET", "/../model.json")[0] == 404
+
+
+def test_a_file_is_dropped_and_rows_are_pasted(served: tuple[ScoringServer, Path], tmp_path: Path) -> None:
+    server, _ = served
+    with opened_browser(tmp_path) as browser:
+        browser.go(server.address)
+        browser.wait(lambda: browser.text("#run") == "run (table)")
+        browser.run("document.querySelector('#rows').value = 'a,b\\n0.1,0.2\\n2.5,3'")
+        browser.run("document.querySelector('#score').click()")
+        rows = browser.wait(lambda: browser.text("#scores")).splitlines()
+        assert len(rows) == 3 and rows[2].startswith("row 1") and rows[2].endswith("1")
+        browser.run(
+            "const all = new DataTransfer(); all.items.add(new File(['a,c\\n1,2'], 'new.csv'));"
+            "document.querySelector('#drop').dispatchEvent(new DragEvent('drop', { dataTransfer: all }))"
+        )
+        assert "'b'" in browser.wait(lambda: browser.text("#said").removeprefix("scoring ..."))
 
 
 def test_wrong_requests_get_a_sentence(served: tuple[ScoringServer, Path]) -> None:

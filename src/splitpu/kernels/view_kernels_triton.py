@@ -72,11 +72,7 @@ def _turned_hue(red, green, blue, turn):
     near_green, near_blue = 2.0 + (blue - red) / divisor, 4.0 + (red - green) / divisor
     hue = tl.where(value == red, (green - blue) / divisor, tl.where(value == green, near_green, near_blue))
     hue += turn * 6.0
-    return (
-        _from_hue(hue, 5.0, value, chroma),
-        _from_hue(hue, 3.0, value, chroma),
-        _from_hue(hue, 1.0, value, chroma),
-    )
+    return (_from_hue(hue, 5.0, value, chroma), _from_hue(hue, 3.0, value, chroma), _from_hue(hue, 1.0, value, chroma))
 
 
 @triton.jit

@@ -35,7 +35,7 @@ def card_of(folder: RunFolder) -> str:
     """The card of a finished run."""
     result, model = folder.read_result(), Model.load(folder.path)
     final = next(one for one in reversed(result["models"]) if one["model"] == result["final"])
-    method, data = find_method(result["method"]), Path(result["data"]).name
+    method, data = find_method(result["method"]), Path(re.split("[,:;] ", result["data"])[0]).name
     figures = _figures(result, final)
     measured = {
         "task": {"type": "other", "name": "PU learning"},

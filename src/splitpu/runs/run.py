@@ -1,5 +1,6 @@
 """A whole run: begin or continue it, train, leave a complete folder behind, and tell loggers of it (`fit --log`)."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -215,9 +216,13 @@ def asked_loggers(names: str) -> Sequence[str]:
 def logging_to(names: Sequence[str], run: Path) -> Iterator[list[EpochLogger]]:
     """The loggers of a run, open inside the block."""
     with ExitStack() as closing:
-        opened = [_MAKERS[name](run) for name in names]
-        for logger in opened:
-            closing.callback(logger.close)
+        opened = []
+        for name in names:
+            try:
+                opened.append(_MAKERS[name](run))
+            except Exception as error:  # of a package of others, such as a server that does not answer
+                raise InputError(f"--log {name} cannot begin: {str(error).strip().partition(chr(10))[0]}") from error
+            closing.callback(opened[-1].close)
         yield opened
 
 
@@ -229,9 +234,12 @@ def _tensorboard(run: Path) -> EpochLogger:
 
 
 def _mlflow(run: Path) -> EpochLogger:
-    """Where MLFLOW_TRACKING_URI says; the run is called what its folder is."""
+    """Where MLFLOW_TRACKING_URI says, else in the folder mlruns; the run is called what its folder is."""
     import mlflow
 
+    if mlflow.get_tracking_uri().startswith("sqlite") and find_spec("sqlalchemy") is None:  # its usual place needs that
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        mlflow.set_tracking_uri(Path("mlruns").absolute().as_uri())
     mlflow.start_run(run_name=run.name)
     return EpochLogger(lambda name, value, step: mlflow.log_metric(name, value, step=step), mlflow.end_run)
 

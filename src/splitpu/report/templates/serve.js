@@ -7,7 +7,8 @@ async function score(content, kind) {
   const answer = await fetch("/score", { method: "POST", headers: { "Content-Type": kind }, body: content });
   const found = await answer.json();
   at("said").textContent = found.error || "";
-  for (const row of found.error ? [] : [{ name: "name", probability: "probability", decision: "decision" }, ...found.scores]) {
+  const scores = (found.scores || []).map((row, number) => ({ ...row, name: row.name || `row ${number}` }));
+  for (const row of found.error ? [] : [{ name: "name", probability: "probability", decision: "decision" }, ...scores]) {
     const line = at("scores").insertRow();
     for (const cell of [row.name, row.probability, row.decision]) line.insertCell().textContent = cell; // text, never markup
   }
