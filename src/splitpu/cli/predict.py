@@ -111,7 +111,7 @@ def _score_in_parts(
         return print_json({"run": str(folder.path), "out": str(out), "rows": rows, **whole})
     print(f"{out}: {rows:,} of {len(inputs):,} rows in {len(parts):,} of {len(scores.files()):,} parts")
     last = f"splitpu merge {in_a_command(out)} scores.csv makes one file of them"
-    print_note(f"{left:,} parts are left to other shards" if left else f"all parts are there; {last}")
+    print_note(f"parts left to other shards: {left:,}" if left else f"all parts are there; {last}")
 
 
 class _RowsScored(Progress[Part]):
