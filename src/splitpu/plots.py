@@ -28,6 +28,7 @@ class _Display:
 
     ax_: Any = field(default=None, init=False, repr=False)
     figure_: Any = field(default=None, init=False, repr=False)
+    _draw: ClassVar[Any]  # on given axes, in a style
 
     def plot(self, ax: Any = None, **style: Any) -> Self:
         """Draw on the given axes, or on new ones."""
@@ -39,9 +40,6 @@ class _Display:
         self.figure_ = self.ax_.figure
         self._draw(self.ax_, style)
         return self
-
-    def _draw(self, ax: Any, style: dict[str, Any]) -> None:
-        raise NotImplementedError
 
 
 class _OfScores(_Display):

@@ -124,6 +124,14 @@ WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, se
 FRAME = "frame"  # where the inputs of a model say that its table was a data frame, and with which columns
 
 
+class _Told:
+    """The words of `splitpu methods`, which are read when somebody asks for help."""
+
+    def __get__(self, one: object, kind: type["PUEstimator"]) -> str:
+        told = find_method(kind.method)
+        return f"{told.title}. {told.summary}\n\nAssumes {told.assumes} ({told.citation}).\n\n{WHERE_PARAMETERS_ARE}\n"
+
+
 class PerRow(TypedDict, total=False):
     """What `fit` may be told of every row besides its label; the first two are for learners on tables only."""
 
@@ -218,10 +226,10 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     def __init_subclass__(cls, *, method: str = "", takes_sparse: bool = False, **named: Any) -> None:
         super().__init_subclass__(**named)
         if method:
-            cls.method, cls.takes_sparse, told = method, takes_sparse, find_method(method)
-            about = f"{told.title}. {told.summary}\n\nAssumes {told.assumes} ({told.citation})."
-            cls.__doc__ = cls.__doc__ or about
-        if cls.__doc__ and "PUEstimator" not in cls.__doc__:  # so that help() on any of them leads to the parameters
+            cls.method, cls.takes_sparse = method, takes_sparse
+        if method and not cls.__doc__:
+            cls.__doc__ = _Told()  # type: ignore[assignment]  # which is asked as a property is
+        elif cls.__doc__ and "PUEstimator" not in cls.__doc__:  # so that help() on any of them leads to the parameters
             cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{WHERE_PARAMETERS_ARE}\n"
 
     def __init__(
