@@ -100,6 +100,7 @@ class Stage:
     identity: Mapping[str, Any]  # everything the outcome depends on; names the checkpoint
     after_epoch: AfterEpoch | None = None
     keeps_best_epoch: bool = False  # whether `after_epoch` does, so that a later one that went wrong does no harm
+    half_size: float = 0.0  # share of the epochs, the first ones, in which images are seen at half their size
 
     @property
     def key(self) -> str:
