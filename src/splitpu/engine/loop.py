@@ -40,7 +40,8 @@ def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
         )
 
 
-_BETWEEN_CHECKPOINTS = 2.0  # seconds, on a GPU
+_BETWEEN_CHECKPOINTS = 10.0  # seconds, on a GPU
+_ENOUGH_BATCHES = 32  # for the statistics of averaged weights: sixteen thousand images, each with all its pixels
 _HOST = torch.device("cpu")
 
 
@@ -183,7 +184,7 @@ class Engine:
         return outcome
 
     def _checkpoint_pays(self) -> bool:
-        """On a GPU an epoch may take less time than to copy everything: there, one every few seconds is enough."""
+        """On a GPU an epoch may take less time than to copy everything: there, one every ten seconds is enough."""
         now = time.monotonic()
         if self.hardware.device.type == "cuda" and now - self._saved < _BETWEEN_CHECKPOINTS:
             return False
@@ -265,7 +266,7 @@ class Engine:
         momenta = [layer.momentum for layer in layers]
         for layer in layers:
             layer.reset_running_stats()
-        steps = stages.steps_per_epoch(stage.pools, stage.leading)
+        steps = min(_ENOUGH_BATCHES, stages.steps_per_epoch(stage.pools, stage.leading))
         seed = derive_seed(self.seed, stage.name, "batch-norm")
         plan = stages.epoch_plan(stage.pools, steps, seed, _HOST)
         step.generator.manual_seed(seed)

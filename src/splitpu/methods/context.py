@@ -200,9 +200,10 @@ class Context:
             own = network.state_dict()
             for name, weights in start.weights.items():
                 own[name].copy_(weights)
+        network.to(self.engine.hardware.device)
         if self.data.kind != "vectors":
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return network.to(self.engine.hardware.device)
+        return network
 
     def fresh_head(self, build: Callable[[], nn.Module], place: str) -> nn.Module:
         """A newly initialised extra module on the same device."""
