@@ -2,14 +2,13 @@
 Split-PU paper: as many samples in each part, of another organ, drawn with one fixed seed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from splitpu.data.array_files import read_arrays
 from splitpu.data.public.download import Arrays, cache_folder, data_folders
-from splitpu.data.public.named_set import NamedSet
+from splitpu.data.public.named_set import SETS, NamedSet
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Rows
 
@@ -21,29 +20,17 @@ _BUSI_SIZES = {"train": (231, 164), "validation": (31, 22), "test": (65, 47)}  #
 # The official split goes by patients, so training and test samples are drawn from its two parts.
 _ADRENAL_SIZES = {"train": (145, 114), "test": (35, 65)}
 _EVERY_SLICE = 2  # neighbouring slices of 64 differ little
-_MEDMNIST_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 _HALF = 2  # 224 pixels become 112: what 395 images can teach does not need more
 
 
+LOCAL_SETS = {name: about for name, about in SETS.items() if "file" in about}  # each is one file below a data folder
 Parts = tuple[tuple[Array, Mask], tuple[Array, Mask]]  # features and truth of the training and of the test rows
-
-
-@dataclass(frozen=True)
-class LocalSet:
-    """A set in one file: where it lies below a data folder, and how it is read."""
-
-    file: str
-    what: str
-    description: str
-    positive: str  # what it means
-    arrays: tuple[str, ...]  # of the file that are needed
-    read: Callable[[Arrays], Parts]
 
 
 def local_file(name: str, folder: str | Path | None = None, cache: str | Path | None = None) -> Path | None:
     """The set's file in the folder given, else in $SPLITPU_DATA or the cache; None if it is nowhere."""
     places = data_folders(cache_folder(cache))[::-1] if folder is None else [Path(folder).expanduser()]
-    file = LOCAL_SETS[name].file
+    file = LOCAL_SETS[name]["file"]
     candidates = (place / path for place in places for path in (file, Path(file).name))
     return next((path for path in candidates if path.is_file()), None)
 
@@ -52,7 +39,7 @@ def why_missing(name: str, folder: str | Path | None = None, cache: str | Path |
     """One sentence if a set that is read from a file is not here; None if it is, or needs no file."""
     if name not in LOCAL_SETS or local_file(name, folder, cache) is not None:
         return None
-    file = LOCAL_SETS[name].file
+    file = LOCAL_SETS[name]["file"]
     where = f"in {folder}" if folder is not None else "in $SPLITPU_DATA or the cache"
     return f"the set '{name}' needs the file {file}, which is not {where}; give its folder with --data-dir"
 
@@ -62,16 +49,16 @@ def local_set(name: str, folder: str | Path | None = None, cache: str | Path | N
     path = local_file(name, folder, cache)
     if path is None:
         raise InputError(str(why_missing(name, folder, cache)))
-    source = LOCAL_SETS[name]
-    arrays = read_arrays(path, source.arrays)
+    about = LOCAL_SETS[name]
+    arrays = read_arrays(path, tuple(about["arrays"]))
     try:
-        (features_train, truth_train), (features_test, truth_test) = source.read(arrays)
+        (features_train, truth_train), (features_test, truth_test) = _READ[name](arrays)
     except (IndexError, ValueError) as error:
         raise InputError(f"{path} is not the file that the set '{name}' is read from ({error}); get it again") from None
     return NamedSet(
         name=name,
-        description=source.description,
-        positive_meaning=source.positive,
+        description=about["description"],
+        positive_meaning=about["positive"],
         features_train=features_train,
         truth_train=truth_train,
         features_test=features_test,
@@ -131,29 +118,4 @@ def _halved(images: Array) -> Array:
     return halved
 
 
-LOCAL_SETS: dict[str, LocalSet] = {
-    "breastmnist": LocalSet(
-        file="medmnist/breastmnist.npz",
-        what="28 x 28 breast ultrasound images; malignant is positive",
-        description="BreastMNIST: 702 breast ultrasound images of 28 x 28 pixels",
-        positive="malignant",
-        arrays=_MEDMNIST_ARRAYS,
-        read=_breastmnist,
-    ),
-    "busi": LocalSet(
-        file="busi780_224.npz",
-        what="112 x 112 breast ultrasound images; benign is positive",
-        description="BUSI: 507 of 780 breast ultrasound images, at 112 x 112 pixels; a stand-in for Myometrium",
-        positive="benign",
-        arrays=("images", "group", "name"),
-        read=_busi,
-    ),
-    "adrenal": LocalSet(
-        file="medmnist/adrenalmnist3d_64.npz",
-        what="32 slices of 64 x 64 of adrenal glands; hyperplasia is positive",
-        description="AdrenalMNIST3D: 359 of 1,584 shapes, 32 slices of 64 x 64 pixels each; a stand-in for Liver",
-        positive="hyperplasia",
-        arrays=_MEDMNIST_ARRAYS,
-        read=_adrenal,
-    ),
-}
+_READ: dict[str, Callable[[Arrays], Parts]] = {"breastmnist": _breastmnist, "busi": _busi, "adrenal": _adrenal}
