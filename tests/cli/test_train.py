@@ -18,8 +18,7 @@ from splitpu import preset
 from splitpu.cli.progress import LineDisplay
 from splitpu.cli.train import LongRun
 from splitpu.data.pudata import PUData
-from splitpu.engine.stage import EpochRecord
-from splitpu.methods.table_learners import _Apart
+from splitpu.engine.stage import CountedEpochs, EpochRecord
 
 
 @pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])
@@ -93,7 +92,7 @@ def test_no_part_of_a_run_is_silent(
     table, out = write_npz(tmp_path / "rows.npz", **tiny_arrays(rows=120)), tmp_path / "table"
     code, _, said = run_cli(capsys, "fit", table, "--out", out, "--learner", "logistic", "--rounds", 0)
     assert code == 0 and "learners judged: 0 of 1" in said
-    _Apart(LineDisplay()).step_done(SimpleNamespace(name="base", epochs=40), 3, 0, 2)  # type: ignore[arg-type]
+    CountedEpochs(LineDisplay().watch, what="networks tried, ").epoch_done(EpochRecord("base", 4, 40, 0.1, 1e-3, {}))
     assert "networks tried, base, epochs: 3 of 40" in capsys.readouterr().err
     images = np.random.default_rng(0).integers(0, 90, (120, 6, 6), np.uint8)
     images[::2, :3] += 150

@@ -352,14 +352,14 @@ class TestPresets:
     def test_unknown_preset(self) -> None:
         with pytest.raises(InputError, match="there is no preset 'papre'; did you mean 'paper'"):
             preset("papre")
-        with pytest.raises(InputError, match="choose one of 'default', 'paper'"):
+        with pytest.raises(InputError, match="choose one of 'default', 'fast', 'paper'"):
             preset("zzz")
 
 
 def test_later_keys_are_in_no_name_until_they_are_used() -> None:
     """Results and checkpoints of before such a key are found by names that do not have it."""
     for key, default in LATER_KEYS.items():
-        other = {"torch": "kaiming", "mse": "norm", "apart": "pooled"}[default]
+        other = {"torch": "kaiming", "mse": "norm", "apart": "pooled", 0.0: 0.5}[default]
         assert config_hash(apply_overrides(Config(), [f"{key}={default}"])) == config_hash(Config())
         assert config_hash(apply_overrides(Config(), [f"{key}={other}"])) != config_hash(Config())
         assert config_hash(Config(), key) != config_hash(apply_overrides(Config(), [f"{key}={other}"]), key)

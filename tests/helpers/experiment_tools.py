@@ -11,7 +11,7 @@ NAMES = [
     *("rho", "alpha", "beta", "tau", "base-upu", "base-epochs", "controls"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
-    *("teachers", "teachers-digits", "recipe-choice", "recipe-final", "record-choice"),
+    *("teachers", "teachers-digits", "recipe-choice", "recipe-final", "fast-choice", "fast-final", "record-choice"),
     *("competitor-choice", "competitor-choice-mnist"),
 ]
 

@@ -35,7 +35,7 @@ from splitpu.runs.grid import Grid
 
 def test_everything_the_paper_has_is_declared() -> None:
     assert list(experiments()) == NAMES
-    assert set(recipes()) == {"paper", "default", "record"}
+    assert set(recipes()) == {"paper", "default", "fast", "record"}
 
 
 def test_the_papers_figures() -> None:

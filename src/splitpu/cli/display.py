@@ -25,7 +25,6 @@ _WHOLE_NAMES = 30  # characters; longer names in the first column are paths, whi
 _ENDINGS = (".csv", ".txt", ".parquet", "")
 _PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "true_rate", "positive_rate_unlabelled"}
 _TITLES = {
-    "model": "model",
     "f1": "F1",
     "roc_auc": "ROC AUC",
     "average_precision": "avg prec.",

@@ -28,7 +28,7 @@ class UnitChoice:
     """Which units of the named experiments; None = all that an experiment declares.
 
     Args:
-        recipe: Only this recipe: paper, default or record.
+        recipe: Only this recipe: paper, default, fast or record.
         method: Only this method, or several, separated by commas (see `splitpu methods`), even if the experiment does
             not declare it; for `teachers`, the students of this method.
         seeds: Only these seeds, separated by commas, such as 0,1,2.

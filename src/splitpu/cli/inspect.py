@@ -16,10 +16,10 @@ from splitpu.cli.entry_point import continue_with
 from splitpu.data.images.folders import FolderSource, reader_for
 from splitpu.data.images.scan import contents
 from splitpu.data.public.cifar10 import CIFAR10
-from splitpu.data.public.datasets import MNIST, NAMED_SETS, load_named
+from splitpu.data.public.datasets import MNIST, load_named
 from splitpu.data.public.download import cache_folder, load_cached
 from splitpu.data.public.medical import LOCAL_SETS, local_file
-from splitpu.data.public.named_set import true_prior
+from splitpu.data.public.named_set import SETS, true_prior
 from splitpu.data.sources import check_still_there
 from splitpu.data.tables.read import write_rows
 from splitpu.data.volumes.reader import VolumeReader
@@ -309,19 +309,12 @@ def run_methods(*, json: bool) -> None:
     print("Put several side by side with: splitpu compare DATA --method NAME,NAME")
 
 
-_WHAT = {
-    "digits": "8 x 8 images of digits; even is positive",
-    "breast-cancer": "30 measurements of tumours; malignant is positive",
-    "mnist": "28 x 28 images of digits; even is positive",
-    "cifar10": "32 x 32 colour photographs; vehicles are positive",
-    **{name: one.what for name, one in LOCAL_SETS.items()},
-}
 _DOWNLOADED = {"mnist": MNIST, "cifar10": CIFAR10}
 
 
 def sets_here() -> list[dict[str, str]]:
     """Every named set, and whether it is on this machine."""
-    return [{"name": name, "what": _WHAT[name], "state": _state(name)} for name in NAMED_SETS]
+    return [{"name": name, "what": about["what"], "state": _state(name)} for name, about in SETS.items()]
 
 
 def run_data_list(*, json: bool) -> None:
@@ -353,7 +346,7 @@ def run_data_get(name: str, *, json: bool) -> None:
 def _state(name: str) -> str:
     if name in LOCAL_SETS:
         path = local_file(name)
-        return f"read from {path}" if path is not None else f"needs {LOCAL_SETS[name].file} in $SPLITPU_DATA"
+        return f"read from {path}" if path is not None else f"needs {LOCAL_SETS[name]['file']} in $SPLITPU_DATA"
     if name not in _DOWNLOADED:
         return "comes with scikit-learn"
     found = load_cached(_DOWNLOADED[name], cache_folder(), checked=False)

@@ -26,7 +26,7 @@ from splitpu.data.pudata import PUData
 from splitpu.data.sources import LoadedData, Source, parse_source
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import check_device
-from splitpu.engine.stage import EpochRecord, Observer, Stage
+from splitpu.engine.stage import CountedEpochs, EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use, whole_run_seconds
 from splitpu.networks.build import FEW_TO_EMBED, choose_network, chosen_backbone, network_recipe, weights_file
@@ -53,7 +53,6 @@ from splitpu.training import (
     profile_of,
     with_calibration,
 )
-from splitpu.types import Watch
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.files import in_a_command
 from splitpu.utils.reading import write_sealed
@@ -61,22 +60,6 @@ from splitpu.utils.signals import StopRequest
 from splitpu.utils.torch_state import seeded
 from splitpu.utils.warnings import collected_warnings
 from splitpu.views import Views
-
-
-class CountedEpochs(Observer):
-    """Shows the epochs of stages before the training itself as something countable."""
-
-    def __init__(self, watch: Watch, stop: Callable[[], bool] = lambda: False) -> None:
-        self._watch, self._stop = watch, stop
-
-    def epoch_done(self, record: EpochRecord) -> None:
-        self._watch(f"{record.stage}, epochs", record.epoch, record.epochs)
-
-    def watch(self, what: str, done: int, of: int) -> None:
-        self._watch(what, done, of)
-
-    def should_stop(self) -> bool:
-        return self._stop()
 
 
 @contextmanager

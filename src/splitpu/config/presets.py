@@ -11,7 +11,7 @@ from splitpu.config.schema import METHOD_SECTIONS, Config
 SMALL = 5_000  # rows below which a set is trained in small batches and few epochs
 FEWEST_LABELLED_TO_CHOOSE_BY = 10  # of those that are kept from the training; fewer would choose any epoch
 _FITTED = {"epochs": 60, "batch_size": 128, "positives_per_batch": 16, "optimiser.rate": 1e-3}
-_PRESETS = ("default", "paper", "record")
+_PRESETS = ("default", "fast", "paper", "record")
 
 
 @cache

@@ -201,6 +201,7 @@ class BaseConfig:
     population: Literal["scenario", "unlabelled", "all"] = "scenario"
     augment: bool = True  # views of the rows instead of plain ones
     views: Literal["weak", "strong"] = "weak"  # which, if so
+    half_size: Decay = 0.0  # share of the epochs, the first ones, in which images are seen at half their size
     nn_beta: Weight = 0.0  # the nnPU tolerance: how far the negative risk may fall below zero
     nn_gamma: Weight = 1.0  # the nnPU correction: size of the step back
     optimiser: OptimiserConfig = OptimiserConfig()
@@ -231,6 +232,7 @@ class StudentConfig:
     epochs: Count = 100
     batch_size: TwoOrMore = 512  # unlabelled rows a step, easy and hard in proportion to their numbers
     positives_per_batch: CountOrNone = 0  # 0 = in proportion
+    half_size: Decay = 0.0  # share of the epochs, the first ones, in which images are seen at half their size
     easy_loss: Literal["js", "ce"] = "js"
     labels: Literal["soft", "hard"] = "soft"
     label_views: Literal["weak", "strong"] = "weak"  # in which the rows with labels, taught or known, are seen
@@ -358,7 +360,10 @@ class Config:
 
 # Keys that came when there were results already: while they stand at their default they are in no name of a result or
 # of a stage, so that what was computed before is still found.
-LATER_KEYS = {"initialisation": "torch", "student.low_loss": "mse", "student.label_mean": "apart"}
+LATER_KEYS = {
+    **{"initialisation": "torch", "student.low_loss": "mse", "student.label_mean": "apart"},
+    **{"base.half_size": 0.0, "student.half_size": 0.0},
+}
 
 # The sections of the methods beside Split-PU, in the order of the configuration.
 METHOD_SECTIONS = tuple(name for name, section in vars(Config()).items() if isinstance(section, PassesConfig))

@@ -40,6 +40,8 @@ def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
         )
 
 
+_BETWEEN_CHECKPOINTS = 10.0  # seconds, on a GPU
+_ENOUGH_BATCHES = 32  # for the statistics of averaged weights: sixteen thousand images, each with all its pixels
 _HOST = torch.device("cpu")
 
 
@@ -79,6 +81,7 @@ class Engine:
         self._lighter: list[tuple[int, str]] = []  # pieces, and in words, of every stage that had to save memory
         self.captured_stages: list[bool] = []  # for every stage trained so far: whether its step was captured
         self._told_of_capture = False
+        self._saved = -math.inf  # when the last checkpoint was
         self._ahead: _Course | None = None  # the next epoch's, prepared early
         self.history: list[EpochRecord] = []  # of every stage so far, replayed ones included
 
@@ -138,7 +141,8 @@ class Engine:
 
     def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
         module = stage.task.module.train()
-        step = Step(stage, self.rows, self.views, self.hardware, pieces=self.pieces)
+        begun = saved.epoch if saved else 0
+        step = Step(stage, self.rows, self.views, self.hardware, epoch=begun, pieces=self.pieces)
         if step.not_captured is not None and not self._told_of_capture:
             self._told_of_capture = True  # the stages that follow most likely cannot be captured for the same reason
             message = (
@@ -154,6 +158,7 @@ class Engine:
         self.hardware.world.agree_on(step.live_tensors().values())
         stopped = False
         for epoch in range(len(outcome.history), stage.epochs):
+            step.begin(epoch)
             record = self._epoch_that_fits(stage, step, epoch)
             stop_if_diverged(stage, record, self.hardware.world)
             if stage.after_epoch is not None:
@@ -162,7 +167,7 @@ class Engine:
                 module.train()
             outcome.history.append(record)
             last = stopped or epoch + 1 == stage.epochs
-            if not last and (epoch + 1) % self.checkpoint_every == 0:
+            if not last and (epoch + 1) % self.checkpoint_every == 0 and self._checkpoint_pays():
                 tensors = step.live_tensors() | under("memory", outcome.memory)
                 self.store.save(stage, StageState(epoch + 1, False, outcome.history, tensors))
             self.observer.epoch_done(record)
@@ -177,6 +182,14 @@ class Engine:
         tensors = under("module", module.state_dict()) | under("memory", outcome.memory)
         self.store.save(stage, StageState(len(outcome.history), True, outcome.history, tensors))
         return outcome
+
+    def _checkpoint_pays(self) -> bool:
+        """On a GPU an epoch may take less time than to copy everything: there, one every ten seconds is enough."""
+        now = time.monotonic()
+        if self.hardware.device.type == "cuda" and now - self._saved < _BETWEEN_CHECKPOINTS:
+            return False
+        self._saved = now
+        return True
 
     def _epoch_that_fits(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
         """Take an epoch. Where memory runs out, take it again from its start in a way that needs less."""
@@ -253,7 +266,7 @@ class Engine:
         momenta = [layer.momentum for layer in layers]
         for layer in layers:
             layer.reset_running_stats()
-        steps = stages.steps_per_epoch(stage.pools, stage.leading)
+        steps = min(_ENOUGH_BATCHES, stages.steps_per_epoch(stage.pools, stage.leading))
         seed = derive_seed(self.seed, stage.name, "batch-norm")
         plan = stages.epoch_plan(stage.pools, steps, seed, _HOST)
         step.generator.manual_seed(seed)

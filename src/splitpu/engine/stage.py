@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig
-from splitpu.types import Rows
+from splitpu.types import Rows, Watch
 from splitpu.views import Views
 
 
@@ -100,6 +100,7 @@ class Stage:
     identity: Mapping[str, Any]  # everything the outcome depends on; names the checkpoint
     after_epoch: AfterEpoch | None = None
     keeps_best_epoch: bool = False  # whether `after_epoch` does, so that a later one that went wrong does no harm
+    half_size: float = 0.0  # share of the epochs, the first ones, in which images are seen at half their size
 
     @property
     def key(self) -> str:
@@ -151,3 +152,19 @@ class Observer:
     def should_stop(self) -> bool:
         """Asked after every step; True ends the run at the last checkpoint."""
         return False
+
+
+class CountedEpochs(Observer):
+    """Shows the epochs of stages besides the training itself as something countable; of short ones not the last."""
+
+    def __init__(self, watch: Watch, stop: Callable[[], bool] = lambda: False, what: str = "") -> None:
+        self._watch, self._stop, self._what = watch, stop, what
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        self._watch(f"{self._what}{record.stage}, epochs", record.epoch - bool(self._what), record.epochs)
+
+    def watch(self, what: str, done: int, of: int) -> None:
+        self._watch(what, done, of)
+
+    def should_stop(self) -> bool:
+        return self._stop()

@@ -23,8 +23,12 @@ from splitpu.views import Views
 class Step:
     """The whole step of a stage: gather, views, forward, loss, backward, optimiser, weight average, sums of terms."""
 
-    def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware, *, pieces: int = 1) -> None:
-        self.stage, self.rows, self.views, self.hardware = stage, rows, views, hardware
+    def __init__(
+        self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware, *, epoch: int = 0, pieces: int = 1
+    ) -> None:
+        self.stage, self.rows, self.hardware = stage, rows, hardware
+        self._whole, self._halved = views, self._is_halved(epoch)
+        self.views = views.at_half_size() if self._halved else views
         self.module = stage.task.module
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
@@ -64,6 +68,19 @@ class Step:
         else:
             with self.draws.lent():
                 self._compute()
+
+    def begin(self, epoch: int) -> None:
+        """See images at the size that this epoch asks for; where that is another one, the step is captured anew."""
+        if self._is_halved(epoch) == self._halved:
+            return
+        self._halved = not self._halved
+        self.views = self._whole.at_half_size() if self._halved else self._whole
+        if self.captured:
+            self._graph = None  # and with it its memory, before the next one takes its own
+            self.captured = self._try_capture()
+
+    def _is_halved(self, epoch: int) -> bool:
+        return epoch < round(self.stage.half_size * self.stage.epochs)
 
     def take_means(self, steps: int) -> dict[str, float]:
         """Mean of every term since the last call; the one moment of an epoch when the host waits for the device."""

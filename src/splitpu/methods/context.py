@@ -16,10 +16,11 @@ from splitpu.data.pudata import PUData, missing_prior
 from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.stage import EpochRecord, Pool, Stage, StageOutcome, Task, kind_of
+from splitpu.errors import InputError
 from splitpu.evaluation.held_out import nnpu_value, pu_criterion, set_aside, variational_value
 from splitpu.methods import thresholds
 from splitpu.networks.backbones import Backbone, draw_kaiming_weights
-from splitpu.networks.build import NetworkRecipe, refuse_frozen
+from splitpu.networks.build import OF_ANY_SIZE, NetworkRecipe, refuse_frozen
 from splitpu.types import Indices
 from splitpu.utils.torch_state import derive_seed, seeded
 
@@ -166,7 +167,12 @@ class Context:
     ) -> Stage:
         """A stage with the `epochs` and the `optimiser` of some settings; `sections` and `more` are in its name."""
         identity = self.identity(name, *sections, "views", **more)
-        return Stage(name, task, pools, leading, settings.epochs, settings.optimiser, identity)
+        stage = Stage(name, task, pools, leading, settings.epochs, settings.optimiser, identity)
+        halved: float = getattr(settings, "half_size", 0.0)
+        if halved and not (self.data.kind == "images" and self.recipe.name in OF_ANY_SIZE):
+            wrong = f"{kind_of(name)}.half_size={halved:g} is for images and the networks {', '.join(OF_ANY_SIZE)}"
+            raise InputError(f"{wrong}, and this is {self.recipe.name}: set it to 0")
+        return replace(stage, half_size=halved)
 
     def train(self, stage: Stage, network: nn.Module, own_threshold: OwnThreshold | None = None) -> str:
         """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key."""
@@ -194,9 +200,10 @@ class Context:
             own = network.state_dict()
             for name, weights in start.weights.items():
                 own[name].copy_(weights)
+        network.to(self.engine.hardware.device)
         if self.data.kind != "vectors":
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return network.to(self.engine.hardware.device)
+        return network
 
     def fresh_head(self, build: Callable[[], nn.Module], place: str) -> nn.Module:
         """A newly initialised extra module on the same device."""

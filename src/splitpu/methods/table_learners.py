@@ -19,7 +19,7 @@ from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.data.sparse_rows import is_sparse
-from splitpu.engine.stage import Observer, Stage
+from splitpu.engine.stage import CountedEpochs, Observer
 from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.metrics import among_unlabelled
 from splitpu.evaluation.ranking import share_for_f1
@@ -112,19 +112,6 @@ def _tries_networks(context: Context, rows: Rows) -> bool:
     return wanted and plain and few
 
 
-class _Apart(Observer):
-    """Of a training that may not be taken the observer of the run hears how far it is, and can stop it."""
-
-    def __init__(self, whole: Observer) -> None:
-        self._whole = whole
-
-    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
-        self._whole.watch(f"networks tried, {stage.name}, epochs", epoch, stage.epochs)
-
-    def should_stop(self) -> bool:
-        return self._whole.should_stop()
-
-
 @dataclass(frozen=True)
 class NetworkLearner:
     """The whole method with networks, as a learner: fitting it trains base, split and student."""
@@ -145,7 +132,8 @@ class NetworkLearner:
         spec = TrainSpec(config=replace(run.config, learner="network"), prior=prior, seed=run.engine.seed)
         with warnings.catch_warnings():  # about a model that may not be taken, or is part of a mean
             warnings.simplefilter("ignore", SplitPUWarning)
-            runtime = Runtime(device=run.engine.hardware.device.type, observer=_Apart(run.engine.observer))
+            observer = CountedEpochs(run.engine.observer.watch, run.engine.observer.should_stop, "networks tried, ")
+            runtime = Runtime(device=run.engine.hardware.device.type, observer=observer)
             model = train(data, spec, runtime).model
         found = PerceptronNetwork(rows.shape[1]).filled(centre=model.preprocessing.mean, scale=model.preprocessing.std)
         found.network.load_state_dict(model.final.network.state_dict())

@@ -58,6 +58,7 @@ class PlainNetwork(Backbone):
     rest: nn.Module
     hidden: nn.Module
     head: nn.Module
+    map_sides: tuple[int, int] | None = None  # of what is flattened, where it is made of maps
 
     def low_features(self, batch: Tensor) -> Tensor:
         low: Tensor = self.first(batch)
@@ -65,7 +66,10 @@ class PlainNetwork(Backbone):
 
     def forward(self, batch: Tensor) -> Outputs:
         low = self.low_features(batch)
-        high = self.hidden(self.rest(low).flatten(1))
+        maps = self.rest(low)
+        if self.map_sides is not None and maps.shape[2:] != self.map_sides:  # of images at half their size
+            maps = functional.interpolate(maps, self.map_sides)
+        high = self.hidden(maps.flatten(1))
         return Outputs(low, high, self.head(high).squeeze(1))
 
 
@@ -78,7 +82,8 @@ class SmallCNN(PlainNetwork):
         self.feature_dim = 128
         self.first = ConvolutionBlock(channels, 32)
         self.rest = nn.Sequential(ConvolutionBlock(32, 64, stride=2), ConvolutionBlock(64, 64))
-        self.hidden = _hidden_layer(64 * _halved(height) * _halved(width), self.feature_dim)
+        self.map_sides = _halved(height), _halved(width)
+        self.hidden = _hidden_layer(64 * math.prod(self.map_sides), self.feature_dim)
         self.head = nn.Linear(self.feature_dim, 1)
 
 
@@ -96,7 +101,8 @@ class CNN13(PlainNetwork):
             blocks.append(ConvolutionBlock(inputs, outputs, kernel=kernel, stride=stride))
             inputs = outputs
         self.rest = nn.Sequential(*blocks)
-        flat, wide = 10 * _halved(_halved(height)) * _halved(_halved(width)), self.feature_dim
+        self.map_sides = _halved(_halved(height)), _halved(_halved(width))
+        flat, wide = 10 * math.prod(self.map_sides), self.feature_dim
         self.hidden = nn.Sequential(nn.Linear(flat, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU())
         self.head = nn.Linear(wide, 1)
 

@@ -34,6 +34,7 @@ _BUILDERS: dict[str, Callable[[tuple[int, ...]], Backbone]] = {
     "resnet18": ResNet18,
     "slices-resnet18": SlicesResNet18,
 }
+OF_ANY_SIZE = ("cnn-small", "cnn13", "resnet18")  # these take images of other sides than they were built for
 _VECTOR_NETWORKS, _VOLUME_NETWORKS = {"mlp"}, {"slices-resnet18"}
 
 

@@ -34,13 +34,9 @@ from splitpu.report.contents import (
 from splitpu.types import Floats
 from splitpu.utils.files import write_text
 
-_LABELS = {
-    "accuracy": "Accuracy",
+_LABELS = {  # of columns that are not called by their names
     "f1": "F1",
-    "precision": "Precision",
-    "recall": "Recall",
     "roc_auc": "ROC AUC",
-    "average_precision": "Average precision",
     "positive_rate": "Called positive (of the test rows)",
     "positive_rate_unlabelled": "Called positive (of the unlabelled)",
 }

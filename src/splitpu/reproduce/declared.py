@@ -92,6 +92,7 @@ class Experiment:
     paper_says: str = ""
     chosen_by: str = ""
     held_out: float = 0.0  # share of P and U kept from training; choices only
+    criterion: str = "pu_accuracy"  # choices only: which figure on held-out rows chooses
     # Choices only: own seeds alone count, and the first stays unless one leads by more than the error of its lead.
     second_look: bool = False
     unavailable: str = ""  # why it cannot be run, if it cannot

@@ -263,11 +263,8 @@ def gallery(context: Context, engine: WatchingEngine) -> Found:
 
 
 FIGURES: dict[str, Callable[[Context, WatchingEngine], Found]] = {
-    "noise-by-tau": noise_by_tau,
-    "learning-of-noise": learning_of_noise,
-    "spr": spr,
-    "cgh": cgh,
-    "gallery": gallery,
+    **{"noise-by-tau": noise_by_tau, "learning-of-noise": learning_of_noise},
+    **{"spr": spr, "cgh": cgh, "gallery": gallery},
 }
 
 

@@ -156,7 +156,8 @@ def _choice(experiment: Experiment, recipe: Recipe, store: ResultStore) -> list[
     ]
     by_size = []
     for cell in cells(experiment, recipe.name, store):
-        estimated = mean_and_deviation((estimate(line, cell.row.value) for line in cell.lines), NOT_RUN)
+        judged = (estimate(line, cell.row.value, experiment.criterion) for line in cell.lines)
+        estimated = mean_and_deviation(judged, NOT_RUN)
         # Of the last model; a row about an earlier round has none.
         risks = [line["selection"]["nnpu_value"] for line in cell.lines if cell.row.value == "accuracy"]
         label = f"{cell.row.group}: {cell.row.label}" if cell.row.group else cell.row.label

@@ -103,11 +103,11 @@ def reading(line: Line, value: str) -> float | None:
     return float(line["accuracy"] - line["base_accuracy"] if value == "gain" else line[value])
 
 
-def estimate(line: Line, value: str) -> float | None:
-    """The accuracy estimated on held-out P and U of the model that a row is about."""
+def estimate(line: Line, value: str, figure: str = "pu_accuracy") -> float | None:
+    """The accuracy estimated on held-out P and U of the model that a row is about, or another figure of these rows."""
     if value.startswith("rounds."):
-        return _after_round(line, value, "pu_accuracy", line.get("base_selection", {}).get("pu_accuracy"))
-    return float(line["base_selection" if value == "base_accuracy" else "selection"]["pu_accuracy"])
+        return _after_round(line, value, figure, line.get("base_selection", {}).get(figure))
+    return float(line["base_selection" if value == "base_accuracy" else "selection"][figure])
 
 
 def _after_round(line: Line, value: str, figure: str, of_base: float | None) -> float | None:
@@ -209,7 +209,7 @@ def _compared(experiment: Experiment, recipe: str, store: ResultStore, rows: lis
         lines = [
             line for size in sizes_of(experiment, store) for line in found_lines(experiment, recipe, row, size, store)
         ]
-        found = {(line["positives"], line["seed"]): estimate(line, row.value) for line in lines}
+        found = {(line["positives"], line["seed"]): estimate(line, row.value, experiment.criterion) for line in lines}
         own = {pair: value for pair, value in found.items() if value is not None}
         reference = own if row is rows[0] else reference
         complete = bool(reference) and set(reference) <= set(own)

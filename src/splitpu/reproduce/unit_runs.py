@@ -19,7 +19,7 @@ from splitpu.engine.inference import predict_logits
 from splitpu.engine.rows import SharedRows
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.evaluation.held_out import hold_out, nnpu_value, pu_criterion
-from splitpu.evaluation.metrics import Figures, evaluate_scores, finite_or_none
+from splitpu.evaluation.metrics import Figures, evaluate_scores, finite_or_none, placements
 from splitpu.methods.context import Teacher
 from splitpu.methods.split import Round
 from splitpu.methods.thresholds import matched_threshold
@@ -150,6 +150,7 @@ def _choice(unit: Unit, runtime: Runtime, data: PUData, held_out: HeldOut, prior
         return {
             "pu_accuracy": 100 * pu_criterion(on_positives, on_population, prior),
             "nnpu_value": nnpu_value(on_positives, on_population, prior),
+            "pu_auc": 100 * float(placements(on_positives, on_population)[0].mean()),
         }
 
     more = {

@@ -4,27 +4,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from splitpu.config.parse import config_differences, config_from_dict, config_hash
 from splitpu.config.presets import DataProfile, preset
 from splitpu.config.schema import METHOD_SECTIONS, Config
+from splitpu.data.public.named_set import SETS
 from splitpu.errors import InputError
 from splitpu.methods.registry import BASE, LATER, SPLIT, STUDENT, WARMUP, find_method, sections_in_use, works_of
 from splitpu.reproduce.declared import SPLIT_PU, Experiment, Row, Treatment, chosen_recipe
 
 _NOT_OF_THE_BASE = ("rounds", "threshold", "split", "student")
 CHECKPOINT_EVERY = 10  # epochs; a checkpoint costs time, a stage that is interrupted costs at most this much again
-
-# Kind and training rows of each set, so that a table can be rendered without the data at hand.
-_SETS: dict[str, tuple[Literal["vectors", "images", "volumes"], int]] = {
-    "cifar10": ("images", 50_000),
-    "mnist": ("images", 60_000),
-    "digits": ("images", 1347),
-    "breastmnist": ("images", 546),
-    "busi": ("images", 395),
-    "adrenal": ("volumes", 259),
-}
 
 SMOKE_SET, SMOKE_NETWORK, SMOKE_POSITIVES = "digits", "cnn-small", 50
 _SMOKE_BEFORE = {"rounds": 1}  # a table may ask for more
@@ -69,8 +60,8 @@ class Unit:
     @property
     def profile(self) -> DataProfile:
         """What the preset knows of the data."""
-        kind, rows = _SETS[self.data]
-        return DataProfile(kind=kind, rows=rows, labelled=self.positives)
+        about = SETS[self.data]  # so that a table can be rendered without the data at hand
+        return DataProfile(kind=about["kind"], rows=about["train_rows"], labelled=self.positives)
 
     @property
     def setting(self) -> dict[str, Any]:
@@ -195,7 +186,7 @@ def place_of(stage: str) -> int:
 
 def known_set(name: str) -> bool:
     """Whether runs on this set can be told without loading it."""
-    return name in _SETS
+    return "kind" in SETS.get(name, {})
 
 
 def planned_units(

@@ -155,12 +155,12 @@ def _write_everything(
     folder: RunFolder, training: Training, loaded: LoadedData, request: Request, given: list[str]
 ) -> dict[str, Any]:
     """The result comes last: a folder that has it is complete."""
+    replace(training.model, inputs=loaded.inputs).save(folder.path)
     figures = results.figures_of(training, loaded, request.prior)
     if loaded.held_out is not None and figures[-1].test is not None:
         for sentence in if_truth_is_swapped(figures[-1].test, len(loaded.held_out)):
             warnings.warn(sentence, SplitPUWarning, stacklevel=2)
     judged = results.judged_in_training(training, loaded, request, figures)
-    replace(training.model, inputs=loaded.inputs).save(folder.path)
     results.write_scores(folder.scores, training, loaded)
     if training.out_of_fold is not None:  # cannot be found again from the model, and the honest figures rest on it
         with replacing(folder.out_of_fold) as temporary, temporary.open("wb") as file:

