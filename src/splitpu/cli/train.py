@@ -136,6 +136,7 @@ def settle_prior(
         display.say(f"features: frozen, of {request.backbone}; embeddings are computed once and kept")
         with resumable(folder.path), display.watching() as watch:
             embed_all(data, loaded.held_out, request.backbone, watch, sensible_processes(len(data)))
+        display.say("features: all are there; heads are trained on them in folds (20 seconds for 4,200 images)")
     if not request.prior_is_open:
         return
     with folder.locked(), resumable(folder.path):
