@@ -17,14 +17,16 @@ from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
 from splitpu.learners.auto import what_is_known
-from splitpu.learners.crossfit import auc_of, fold_numbers, platt
+from splitpu.learners.crossfit import auc_of, compare_auc, fold_numbers, platt
 from splitpu.learners.split_learner import posteriors
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
 from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.networks.build import NetworkChoice, better_trained, chosen_backbone
 from splitpu.networks.efficientnet_lite import EfficientNetLite
-from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk
-from splitpu.networks.encoders import Encoder, encoder, rebuilt
+from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk, sensible_processes
+from splitpu.networks.encoders import UNTRAINED, USUAL_ENCODER, Encoder, encoder, is_encoder, rebuilt
+from splitpu.prior.algorithms import share_above_dip
 from splitpu.types import Array, Bytes, Floats, Mask, Rows, Vectors, Watch
 
 _TINY = 1e-6  # what varies less than that is taken not to vary
@@ -39,6 +41,7 @@ NEIGHBOURS = 20  # nearest pictures that have a say about one
 REACH = 0.9  # how far labels spread: 0 = to the labelled ones only, towards 1 = everywhere
 SPREAD_WEIGHT = 0.5  # of the spread labels in the student's score; that of the base is 1
 FOLDS = 5  # by which base and student are compared
+LEAST_GAIN = 0.0  # in AUC of P against U out of fold, by standard errors, for which a student is taken
 ENCODER = "encoder"  # the part of a model's tensors that base and student share
 
 
@@ -112,8 +115,16 @@ def fit_frozen(
         known, taught = known + said, np.column_stack([weight, 2 * target - 1])
         base, student = _both_heads(rows, known, taught)
         base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed, taught)
-    better = student is not None and roc_auc_score(mask, student_apart) > roc_auc_score(mask, base_apart)
+    better = student is not None and _is_better(student_apart, base_apart, mask)
     return FrozenFit("student" if better else "base", base, student, base_apart, student_apart)
+
+
+def _is_better(student: Floats, base: Floats, labelled: Mask) -> bool:
+    """Whether a student is taken: its scores fall into two groups, or rank labelled rows higher than the base's do."""
+    if share_above_dip(student[labelled], student[~labelled]) is not None:
+        return True
+    gain = compare_auc(student, base, labelled)
+    return gain.value > LEAST_GAIN * gain.error
 
 
 def out_of_fold_scores(
@@ -302,6 +313,11 @@ class FrozenChoice:
         """Scores of the model that was taken, of rows that it had not seen."""
         return self.fit.student_out_of_fold if self.fit.taken == "student" else self.fit.base_out_of_fold
 
+    @property
+    def gap(self) -> tuple[float, float] | None:
+        """The share of positives among the unlabelled rows, if a gap between scores tells it, and how sure that is."""
+        return share_above_dip(self.out_of_fold[self.labelled], self.out_of_fold[~self.labelled])
+
 
 # The last choice that was made: the prior is estimated from the very scores that the model is chosen by.
 _LATEST: dict[tuple[Any, ...], FrozenChoice] = {}
@@ -312,15 +328,27 @@ def frozen_choice(data: PUData, name: str, seed: int) -> FrozenChoice:
     key = (data.fingerprint(), name, seed)
     found = _LATEST.get(key)
     if found is None:
-        asked, plan = encoder_for(name, data.features.shape[1:])
-        features = averaged_views(embed(pictures_of(data.features), asked, plan))[data.taught]
         labelled = data.labelled[data.taught]
         answers = None if data.answers is None else data.answers[data.taught]
-        fit = fit_frozen(features, labelled, seed, answers=answers)
-        found = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
+        for one in candidates(name, data.features.shape[1:]):
+            asked, plan = encoder_for(one, data.features.shape[1:])
+            features = averaged_views(embed(pictures_of(data.features), asked, plan))[data.taught]
+            fit = fit_frozen(features, labelled, seed, answers=answers)
+            other = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
+            if found is None or compare_auc(other.out_of_fold, found.out_of_fold, labelled).value > 0:
+                found = other
+        assert found is not None  # as there is at least one candidate
         _LATEST.clear()
         _LATEST[key] = found
     return found
+
+
+def candidates(name: str, shape: tuple[int, ...]) -> list[str]:
+    """The encoders whose heads are compared out of fold: for volumes the usual one with random weights, too.
+
+    What ImageNet teaches is of photographs; shapes cut from scans were ranked better without it (docs/LOG.md).
+    """
+    return [name, name + UNTRAINED] if name == USUAL_ENCODER and len(shape) == 4 else [name]
 
 
 def run_frozen(context: Context) -> MethodResult:
@@ -364,14 +392,34 @@ def _teacher(
     return Teacher(network.to(device), context.threshold_for(logits), logits, key="")
 
 
+def backbone_for(
+    backbone: NetworkChoice, features: str | None, data: PUData, seed: int, *, on_cpu: bool, watch: Watch | None = None
+) -> NetworkChoice:
+    """The backbone that is meant, found by looking at frozen features where these are good enough for some data only.
+
+    >>> backbone_for("auto", None, PUData.from_arrays(np.eye(4), [1, 1, 0, 0]), 0, on_cpu=True)
+    'auto'
+    """
+    shape = data.features.shape[1:]
+    chosen = chosen_backbone(backbone, features, shape, len(data), on_cpu=on_cpu)
+    if features or not is_encoder(chosen) or is_encoder(backbone) or not better_trained(shape, len(data)):
+        return chosen
+    if len(data.positives) < FOLDS:
+        return backbone
+    if watch is not None:
+        embed_all(data, None, str(chosen), watch, sensible_processes(len(data)))
+    return chosen if frozen_choice(data, str(chosen), seed).gap is not None else backbone
+
+
 def embed_all(data: PUData, tested: HeldOut | None, name: str, watch: Watch, processes: int = 1) -> None:
     """Embed all rows of a run where that can be watched; whoever asks for them later finds them."""
     parts = [("embedding", data.features), *([("embedding test rows", tested.features)] if tested else [])]
-    asked, plan = encoder_for(name, data.features.shape[1:])
-    for what, rows in parts:
-        watched: Callable[[int], None] = partial(lambda what, of, done: watch(what, done, of), what, len(rows))
-        pictures = pictures_of(rows, data.features)
-        embed(pictures, asked, plan, watch=watched, processes=processes)
+    for one in candidates(name, data.features.shape[1:]):
+        asked, plan = encoder_for(one, data.features.shape[1:])
+        for what, rows in parts:
+            watched: Callable[[int], None] = partial(lambda what, of, done: watch(what, done, of), what, len(rows))
+            pictures = pictures_of(rows, data.features)
+            embed(pictures, asked, plan, watch=watched, processes=processes)
 
 
 def pictures_of(features: Array, training: Array | None = None) -> Iterator[Bytes]:
@@ -403,7 +451,7 @@ def encoder_for(name: str, shape: tuple[int, ...]) -> tuple[Encoder, ViewPlan]:
     return asked, replace(plan, weak=0) if small else plan
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def usual_encoder(name: str) -> Encoder:
     """The encoder of that name; of the last one asked for, the very same."""
     return encoder(name)

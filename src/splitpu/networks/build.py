@@ -165,9 +165,16 @@ def chosen_backbone(
         if backbone != "auto" and not is_encoder(backbone):
             raise InputError(f"{backbone} has no pretrained weights to freeze: give {KINDS}, or leave it to 'auto'")
         return USUAL_ENCODER if backbone == "auto" else backbone
-    side = max(shape[:2]) if len(shape) == 3 else 0
-    few = side >= _SMALLEST_SIDE and rows < (FEW_IMAGES if side <= _SMALL_SIDE else FEW_TO_EMBED)
+    few = len(shape) == 3 and max(shape[:2]) >= _SMALLEST_SIDE and rows < FEW_TO_EMBED
     return USUAL_ENCODER if backbone == "auto" and on_cpu and few and weights_installed() else backbone
+
+
+def better_trained(shape: tuple[int, ...], rows: int) -> bool:
+    """Whether there are so many pictures, and so small ones, that a network learns more of them in a few minutes.
+
+    Unless frozen features put the two classes into groups that lie apart: then there is nothing left to learn.
+    """
+    return rows >= FEW_IMAGES and max(shape[:2]) <= _SMALL_SIDE
 
 
 def refuse_frozen(network: nn.Module) -> None:
