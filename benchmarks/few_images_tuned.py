@@ -50,9 +50,9 @@ HEAD_RATE = 10.0  # of the head, over that of the settings; its inputs are stand
 # leads to nought. `live` batch norms follow every batch; elsewhere they are folded into the convolutions.
 WAYS: dict[str, dict[str, Any]] = {
     "graded": {"rates": [0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.1]},
+    "random": {"rate": 1e-3, "decay": 5e-3, "live": True, "random": True},
     "top": {"rates": [0.0, 0.0, 0.0, 0.0, 0.0, 0.1, 0.1]},
     "alike": {"rate": 3e-4, "decay": 5e-3, "live": True},
-    "random": {"rate": 1e-3, "decay": 5e-3, "live": True, "random": True},
     "graded-held-out": {"rates": [0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.1], "held_out": 0.2},
 }
 STUDENTS = ("pretrained", "teacher")  # what a student starts from
@@ -67,8 +67,8 @@ def main() -> None:
     ways = options.ways.split(",")
     cases = [
         {"seed": seed, "way": way, "side": options.side, "epochs": options.epochs}
+        for way in ways  # one after the other, so that a run that is cut off has whole columns
         for seed in range(options.first, options.first + options.draws)
-        for way in ways
     ]
     on_gpu = options.device != "cpu"
     work = partial(tuned, data=str(options.data), device=options.device)
