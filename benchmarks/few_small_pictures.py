@@ -102,7 +102,7 @@ def measured(file: Path) -> dict[str, object]:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = json.loads((Path(place) / "run/result.json").read_text(encoding="utf-8"))
         assert (Path(place) / "run/report.html").exists()
-    figures = result["test"]
+    figures = result["models"][-1]["test"]
     return {
         "accuracy": 100 * figures["accuracy"],
         "auc": 100 * figures["roc_auc"],
