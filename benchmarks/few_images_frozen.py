@@ -33,8 +33,9 @@ from splitpu.engine.hardware import Hardware
 from splitpu.losses import nnpu_risk
 from splitpu.methods.frozen_features import averaged_views, encoder_for, fit_frozen, frozen_scores
 from splitpu.methods.thresholds import matched_threshold
+from splitpu.networks.efficientnet_lite import SIZES, EfficientNetLite
 from splitpu.networks.embeddings import embed
-from splitpu.networks.encoders import UNTRAINED
+from splitpu.networks.encoders import Encoder
 
 LABELLED, ENCODER = 40, "efficientnet-lite0"
 NNPU = {"rate": 1e-2, "epochs": 100, "decay": 1e-2}  # the best of three that were tried, by test labels: in its favour
@@ -126,7 +127,9 @@ def _rows(word: str, options: argparse.Namespace) -> dict[str, Any]:
     """Pictures, truth and embeddings of training and test rows."""
     images, truth, test_images, tested = pictures_of_set(word, options.data)
     asked, plan = encoder_for(ENCODER, images.shape[1:])
-    blank, _ = encoder_for(ENCODER + UNTRAINED, images.shape[1:])
+    torch.manual_seed(0)
+    untrained = EfficientNetLite(SIZES[ENCODER]).eval().requires_grad_(False)
+    blank = Encoder("random", untrained, asked.size, asked.mean, asked.std, asked.width)
     rows: dict[str, Any] = {"images": images, "truth": truth, "test_images": test_images, "tested": tested}
     for key, one in (("vectors", asked), ("random", blank)):
         started = time.process_time()

@@ -15,6 +15,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
-from splitpu import PUData, Runtime, TrainSpec, preset, profile_of, train
+from splitpu import PUData, Runtime, Training, TrainSpec, preset, profile_of, train
 from splitpu.config.parse import apply_overrides
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.methods.context import WarmStart
@@ -37,7 +38,7 @@ from splitpu.methods.frozen_features import averaged_views, fit_frozen, frozen_s
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.networks.efficientnet_lite import SIZES, EfficientNetLite, SameConvolution
-from splitpu.networks.embeddings import embed
+from splitpu.networks.embeddings import ViewPlan, embed
 from splitpu.networks.encoders import _lite_files, encoder
 from splitpu.networks.pretrained import read_pretrained
 
@@ -67,6 +68,7 @@ def main() -> None:
     ways = options.ways.split(",")
     cases = [
         {"seed": seed, "way": way, "side": options.side, "epochs": options.epochs}
+        | ({} if options.students is None else {"students": options.students})
         for way in ways  # one after the other, so that a run that is cut off has whole columns
         for seed in range(options.first, options.first + options.draws)
     ]
@@ -95,12 +97,13 @@ def tuned(case: Key, data: str, device: str) -> dict[str, Any]:
     found: dict[str, Any] = {"machine": _machine()}
     with tempfile.TemporaryDirectory() as checkpoints:
         start: WarmStart | None = None
-        for name in STUDENTS if not way.get("random") else STUDENTS[:1]:
+        for name in case.get("students", ",".join(STUDENTS)).split(",") if not way.get("random") else STUDENTS[:1]:
             began = time.perf_counter()
+            if name == "teacher" and start is None:
+                alone = replace(spec, config=apply_overrides(config, ["rounds=0"]))
+                start = _weights_of(train(given, alone, Runtime(device=device, checkpoints=checkpoints)))
             training = train(given, spec, Runtime(device=device, checkpoints=checkpoints, warm_start=start))
-            base = training.result.base
-            state = {key: one.detach().clone() for key, one in base.network.state_dict().items()}
-            start = WarmStart("teacher", state)
+            start = start or _weights_of(training)
             said = {one: training.model.decision(rows["test_images"], training.hardware, which=one) for one in ("base", "final")}
             student = training.result.rounds[0].student
             found |= {"base": judged(said["base"], rows["tested"]), "engine": training.engine}
@@ -110,6 +113,12 @@ def tuned(case: Key, data: str, device: str) -> dict[str, Any]:
                 "easy": len(training.result.rounds[0].split.easy_rows),
             }
     return found
+
+
+def _weights_of(training: Training) -> WarmStart:
+    """What a student starts from that goes on from its teacher's weights."""
+    state = training.result.base.network.state_dict()
+    return WarmStart("teacher", {key: one.detach().clone() for key, one in state.items()})
 
 
 def judged(decisions: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
@@ -250,7 +259,7 @@ def _machine() -> dict[str, Any]:
 
 def by_name(options: argparse.Namespace) -> None:
     """Heads on encoders of the four kinds of names, on this device, on one draw; and the whole call with the first."""
-    rows = _rows(str(options.data), options.side)
+    rows = {name: some[::3] for name, some in _rows(str(options.data), options.side).items()}
     labelled, prior = drawn_labels(rows["truth"], options.first), float(rows["truth"].mean())
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SPLITPU_CACHE"] = folder
@@ -259,7 +268,7 @@ def by_name(options: argparse.Namespace) -> None:
             try:
                 found = encoder(name, weights=weights)
                 found.module.to(options.device)
-                vectors = [averaged_views(embed(rows[part], found)) for part in ("images", "test_images")]
+                vectors = [averaged_views(embed(rows[part], found, ViewPlan(weak=0))) for part in ("images", "test_images")]
                 head = fit_frozen(vectors[0], labelled, options.first).head
                 cut = matched_threshold(torch.from_numpy(frozen_scores(head, vectors[0])), prior)
                 figures = judged(frozen_scores(head, vectors[1]) - cut, rows["tested"])
@@ -276,7 +285,7 @@ def by_name(options: argparse.Namespace) -> None:
 def _local_names(folder: Path) -> list[tuple[str, Path | None]]:
     """Names and files of weights: real ones for the first and for timm's copy of it, random ones for the others."""
     torch.manual_seed(0)
-    names: list[tuple[str, Path | None]] = [(NAME, None), (f"{NAME}/untrained", None)]
+    names: list[tuple[str, Path | None]] = [(NAME, None)]
     published = read_pretrained(_lite_files(NAME)[0]).tensors
     try:
         import timm
@@ -339,6 +348,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--side", type=int, default=160)
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--students", help="what students start from, if not all that there is: pretrained or teacher")
     parser.add_argument("--names", action="store_true", help="encoders by name instead")
     add_options(parser)
     return parser.parse_args()

