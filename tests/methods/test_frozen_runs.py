@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -125,19 +126,23 @@ def test_thousands_of_small_pictures_are_embedded_where_classes_lie_apart(
 ) -> None:
     monkeypatch.setattr("splitpu.networks.build.weights_installed", lambda: True)
     monkeypatch.setattr("splitpu.networks.build.USUAL_ENCODER", NAME)
-    monkeypatch.setattr("splitpu.networks.build.FEW_IMAGES", 90)
+    monkeypatch.setattr("splitpu.methods.frozen_features.FEW_IMAGES", 90)
     images, truth = pictures(120, 0.5, 0)
     labelled = truth & (np.arange(120) % 3 == 0)
     for given, expected in ((images, NAME), (images[::-1].copy() // 2 + images // 2, "auto")):
         data = PUData.from_arrays(given, labelled)
-        seen: list[str] = []
-        found = backbone_for("auto", None, data, 0, on_cpu=True, watch=lambda what, done, of: seen.append(what))
-        assert found == expected and set(seen) == {"embedding"}
+        seen: list[tuple[object, ...]] = []
+        found = backbone_for("auto", None, data, 0, on_cpu=True, watch=partial(_note, seen))
+        assert found == expected and {what for what, *_ in seen} == {"embedding"}
         assert [backbone_for("auto", one, data, 0, on_cpu=True) for one in ("frozen", "trained")] == [NAME, "auto"]
         assert backbone_for("auto", None, data, 0, on_cpu=False) == "auto"
     prior = prior_for("split-pu", "auto", PUData.from_arrays(images, labelled), backbone=NAME)
     assert prior.source == "estimated by the gap between scores" and prior.interval is not None
     assert prior.value == pytest.approx(0.5, abs=0.03) and prior.interval[0] <= 0.5 <= prior.interval[1]
+
+
+def _note(seen: list[tuple[object, ...]], *told: object) -> None:
+    seen.append(told)
 
 
 def test_small_pictures_and_volumes_are_looked_at_in_less_time(

@@ -196,5 +196,6 @@ def test_no_dip_where_classes_overlap_or_what_lies_above_it_is_not_alike() -> No
     assert share_above_dip(draw.normal(size=150) + 1, draw.normal(size=2000) + hidden + odd) is None
     # Above the only dip, labelled rows rank above the others: many of those are negative.
     far = np.where(np.arange(2000) % 4 == 0, -9.0, 0.0)
-    assert share_above_dip(draw.normal(size=150) + 2, draw.normal(size=2000) + 2 * (draw.random(2000) < 0.3) + far) is None
+    mixed = draw.normal(size=2000) + 2 * (draw.random(2000) < 0.3) + far
+    assert share_above_dip(draw.normal(size=150) + 2, mixed) is None
     assert share_above_dip(np.ones(50), np.ones(200)) is None

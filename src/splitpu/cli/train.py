@@ -404,8 +404,8 @@ def begin_asked(
 
         on_cpu = check_device(asked.device or "auto").type == "cpu"
         with display.watching() as watch:
-            found = backbone_for(backbone, asked.features, loaded.data, request.seed, on_cpu=on_cpu, watch=watch)
-        backbone = str(found)
+            how = asked.features, loaded.data, request.seed
+            backbone = str(backbone_for(backbone, *how, on_cpu=on_cpu, watch=watch))
         request = dataclasses.replace(request, backbone=backbone)
     check_network(backbone, asked.weights, loaded.data.features.shape[1:])
     prior = chosen_prior(asked.prior, config.method, loaded, display)

@@ -255,9 +255,7 @@ def _two_readings(
     negative_share = np.maximum(1 - shares, 1e-9)
     below = np.cumsum(of_mixed, axis=1) - of_mixed / 2
     counted = Readings(
-        recall,
-        (rate - shares * recall) / negative_share,
-        ((of_known * below).sum(1) - shares / 2) / negative_share,
+        recall, (rate - shares * recall) / negative_share, ((of_known * below).sum(1) - shares / 2) / negative_share
     )
     spreads = [monotone_spread(*row) for row in zip(known, mixed, shares, strict=True)]
     rising = Readings(

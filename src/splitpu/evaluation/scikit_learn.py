@@ -198,11 +198,7 @@ def _value(metric: str, known: Floats, other: Floats, prior: float, scenario: Sc
 
 
 def make_pu_scorer(
-    metric: str = "accuracy",
-    *,
-    prior: float | None = None,
-    scenario: Scenario | None = None,
-    positive: object = None,
+    metric: str = "accuracy", *, prior: float | None = None, scenario: Scenario | None = None, positive: object = None
 ) -> PUScorer:
     """A scorer for `GridSearchCV`, `cross_val_score` and whatever else calls one with an estimator and rows.
 

@@ -22,7 +22,7 @@ from splitpu.learners.split_learner import posteriors
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
 from splitpu.networks.backbones import Backbone, Outputs
-from splitpu.networks.build import NetworkChoice, better_trained, chosen_backbone
+from splitpu.networks.build import FEW_IMAGES, SMALL_SIDE, NetworkChoice, chosen_backbone
 from splitpu.networks.efficientnet_lite import EfficientNetLite
 from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk, sensible_processes
 from splitpu.networks.encoders import Encoder, encoder, is_encoder, rebuilt
@@ -115,16 +115,10 @@ def fit_frozen(
         known, taught = known + said, np.column_stack([weight, 2 * target - 1])
         base, student = _both_heads(rows, known, taught)
         base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed, taught)
-    better = student is not None and _is_better(student_apart, base_apart, mask)
+    gain = compare_auc(student_apart, base_apart, mask)
+    gap = share_above_dip(student_apart[mask], student_apart[~mask])
+    better = student is not None and (gap is not None or gain.value > LEAST_GAIN * gain.error)
     return FrozenFit("student" if better else "base", base, student, base_apart, student_apart)
-
-
-def _is_better(student: Floats, base: Floats, labelled: Mask) -> bool:
-    """Whether a student is taken: its scores fall into two groups, or rank labelled rows higher than the base's do."""
-    if share_above_dip(student[labelled], student[~labelled]) is not None:
-        return True
-    gain = compare_auc(student, base, labelled)
-    return gain.value > LEAST_GAIN * gain.error
 
 
 def out_of_fold_scores(
@@ -383,20 +377,19 @@ def _teacher(
 def backbone_for(
     backbone: NetworkChoice, features: str | None, data: PUData, seed: int, *, on_cpu: bool, watch: Watch | None = None
 ) -> NetworkChoice:
-    """The backbone that is meant, found by looking at frozen features where these are good enough for some data only.
+    """The backbone that is meant; a network is better of thousands of small pictures, unless frozen scores have a gap.
 
     >>> backbone_for("auto", None, PUData.from_arrays(np.eye(4), [1, 1, 0, 0]), 0, on_cpu=True)
     'auto'
     """
     shape = data.features.shape[1:]
     chosen = chosen_backbone(backbone, features, shape, len(data), on_cpu=on_cpu)
-    if features or not is_encoder(chosen) or is_encoder(backbone) or not better_trained(shape, len(data)):
+    small = len(data) >= FEW_IMAGES and max(shape[:2]) <= SMALL_SIDE
+    if features or not small or is_encoder(backbone) or not is_encoder(chosen):
         return chosen
-    if len(data.positives) < FOLDS:
-        return backbone
     if watch is not None:
         embed_all(data, None, str(chosen), watch, sensible_processes(len(data)))
-    return chosen if frozen_choice(data, str(chosen), seed).gap is not None else backbone
+    return chosen if len(data.positives) >= FOLDS and frozen_choice(data, str(chosen), seed).gap else backbone
 
 
 def embed_all(data: PUData, tested: HeldOut | None, name: str, watch: Watch, processes: int = 1) -> None:

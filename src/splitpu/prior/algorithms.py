@@ -130,7 +130,8 @@ def share_above_dip(scores_positive: Floats, scores_unlabelled: Floats) -> tuple
         above, share = scores_positive[scores_positive > cut], float((scores_unlabelled > cut).mean())
         if len(above) >= _ABOVE_DIP * len(scores_positive) and 0 < share <= 1 - _BELOW_DIP:
             ranks = placements(above, scores_unlabelled[scores_unlabelled > cut])[0]
-            if abs(ranks.mean() - 0.5) <= _ALIKE * (1 / 12 / len(above) + 1 / 12 / share / len(scores_unlabelled)) ** 0.5:
+            error = ((1 / len(above) + 1 / share / len(scores_unlabelled)) / 12) ** 0.5
+            if abs(ranks.mean() - 0.5) <= _ALIKE * error:
                 least = float(beta.ppf(0.025, len(above), len(scores_positive) - len(above) + 1))
                 inside = ((scores_unlabelled >= edges[dip[0]]) & (scores_unlabelled < edges[dip[-1] + 1])).mean()
                 found.append((share, share * (1 - least) + float(inside) / 2))

@@ -10,16 +10,7 @@ from splitpu.config.parse import config_differences, config_from_dict, config_ha
 from splitpu.config.presets import DataProfile, preset
 from splitpu.config.schema import METHOD_SECTIONS, Config
 from splitpu.errors import InputError
-from splitpu.methods.registry import (
-    BASE,
-    LATER,
-    SPLIT,
-    STUDENT,
-    WARMUP,
-    find_method,
-    sections_in_use,
-    works_of,
-)
+from splitpu.methods.registry import BASE, LATER, SPLIT, STUDENT, WARMUP, find_method, sections_in_use, works_of
 from splitpu.reproduce.declared import SPLIT_PU, Experiment, Row, Treatment, chosen_recipe
 
 _NOT_OF_THE_BASE = ("rounds", "threshold", "split", "student")
