@@ -7,7 +7,8 @@ from splitpu.reproduce.declared import chosen_experiments
 from splitpu.reproduce.units import Unit, planned_units, what_is_computed
 
 NAMES = [
-    *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
+    *("main", "medical", "medical-labels", "starts-busi", "starts-breastmnist", "starts-adrenal"),
+    *("early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
     *("rho", "alpha", "beta", "tau", "base-upu", "base-epochs", "controls"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from splitpu.errors import InputError
 from splitpu.networks import embeddings
-from splitpu.networks.embeddings import CHUNK, ViewPlan, embed, volume_slices
+from splitpu.networks.embeddings import CHUNK, ViewPlan, embed, embed_chunk, volume_slices
 from splitpu.networks.encoders import Encoder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (CHUNK + 5, 16, 20, 1), dtype=np.uint8)
@@ -145,3 +145,11 @@ def test_viewplan_in_short() -> None:
 
 def test_volume_slices_in_short() -> None:
     assert volume_slices(np.array([[[[0]]], [[[7]]], [[[0]]]], np.uint8)).shape == (1, 1, 1, 1)
+
+
+def test_masks_are_shown_as_black_and_white(tmp_path: Path) -> None:
+    mask = (np.indices((1, 32, 32, 1))[1] > 12).astype(np.uint8)
+    one = corners()
+    assert np.array_equal(embed(mask, one, folder=tmp_path), embed(255 * mask, one, folder=tmp_path))
+    assert np.array_equal(embed_chunk(list(mask), one, ViewPlan()), embed(mask, one, folder=tmp_path))
+    assert not np.array_equal(embed(2 * mask, one, folder=tmp_path), embed(mask, one, folder=tmp_path))

@@ -9,7 +9,7 @@ from prior_tools import mixture, pu_mixture
 from splitpu import load_named, make_pu
 from splitpu.data.public.named_set import true_prior
 from splitpu.data.pudata import PUData
-from splitpu.prior.algorithms import PenL1, bbe, dedpul, gap_at, km2, tice
+from splitpu.prior.algorithms import PenL1, bbe, dedpul, gap_at, km2, share_above_dip, tice
 from splitpu.prior.estimate import estimate_prior, population_share
 from splitpu.prior.scores import (
     APART,
@@ -172,3 +172,30 @@ def test_too_few_rows_in_short() -> None:
 
 def test_gap_at_in_short() -> None:
     assert round(gap_at(0.5), 3) == 0.05
+
+
+@pytest.mark.parametrize(("share", "distance"), [(0.5, 6.0), (0.2, 7.0)])
+def test_the_share_above_a_dip(share: float, distance: float) -> None:
+    draw = np.random.default_rng(0)
+    positive = draw.normal(size=150) + distance
+    hidden = np.arange(2000) < 2000 * share
+    unlabelled = draw.normal(size=2000) + distance * hidden
+    found, off = share_above_dip(positive, unlabelled) or (0.0, 0.0)
+    assert found == pytest.approx(share, abs=0.01) and abs(found - share) <= off < 0.1
+    bent = share_above_dip(3 * positive + 2, 3 * unlabelled + 2)
+    assert bent is not None and bent[0] == pytest.approx(found, abs=1e-3)
+
+
+def test_no_dip_where_classes_overlap_or_what_lies_above_it_is_not_alike() -> None:
+    draw = np.random.default_rng(0)
+    hidden = np.arange(2000) < 1000
+    overlapping = draw.normal(size=2000) + 3 * hidden
+    assert share_above_dip(draw.normal(size=150) + 3, overlapping) is None
+    # A few odd rows far below all others are no class.
+    odd = np.where(np.arange(2000) % 20 == 0, -9.0, 0.0)
+    assert share_above_dip(draw.normal(size=150) + 1, draw.normal(size=2000) + hidden + odd) is None
+    # Above the only dip, labelled rows rank above the others: many of those are negative.
+    far = np.where(np.arange(2000) % 4 == 0, -9.0, 0.0)
+    mixed = draw.normal(size=2000) + 2 * (draw.random(2000) < 0.3) + far
+    assert share_above_dip(draw.normal(size=150) + 2, mixed) is None
+    assert share_above_dip(np.ones(50), np.ones(200)) is None

@@ -176,7 +176,8 @@ def test_the_row_that_others_are_compared_with_is_the_recipe_itself(name: str) -
     (row,) = [row for row in experiment.rows if row.label == experiment.reference]
     for recipe in experiment.recipes:
         unit = Unit(experiment, recipe, row, 1000, 0)
-        assert unit.setting == {**experiment.common, **recipes()[recipe].as_run_for(name)}
+        treated = experiment.sets[experiment.data].setting if experiment.data in experiment.sets else {}
+        assert {**unit.setting, **treated} == {**treated, **experiment.common, **recipes()[recipe].as_run_for(name)}
         assert row.value in ("accuracy", "rounds.2")  # both recipes have two rounds
 
 

@@ -29,7 +29,7 @@ from splitpu.engine.hardware import check_device
 from splitpu.engine.stage import CountedEpochs, EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use, whole_run_seconds
-from splitpu.networks.build import FEW_TO_EMBED, choose_network, chosen_backbone, network_recipe, weights_file
+from splitpu.networks.build import FEW_TO_EMBED, choose_network, network_recipe, weights_file
 from splitpu.networks.encoders import is_encoder, weights_installed
 from splitpu.prior.estimate import (
     TO_BE_ESTIMATED,
@@ -385,12 +385,16 @@ def begin_asked(
     # Before there is a run, and before its prior is estimated, which may take minutes.
     check_method(config, loaded.data)
     check_per_row(config, loaded.data)
-    shape, backbone = loaded.data.features.shape[1:], asked.backbone or "auto"
+    backbone = asked.backbone or "auto"
     if asked.features is not None or (config.method == "split-pu" and not _says_how_to_train(asked)):
+        from splitpu.methods.frozen_features import backbone_for
+
         on_cpu = check_device(asked.device or "auto").type == "cpu"
-        backbone = str(chosen_backbone(backbone, asked.features, shape, len(loaded.data), on_cpu=on_cpu))
+        with display.watching() as watch:
+            how = asked.features, loaded.data, request.seed
+            backbone = str(backbone_for(backbone, *how, on_cpu=on_cpu, watch=watch))
         request = dataclasses.replace(request, backbone=backbone)
-    check_network(backbone, asked.weights, shape)
+    check_network(backbone, asked.weights, loaded.data.features.shape[1:])
     prior = chosen_prior(asked.prior, config.method, loaded, display)
     folder, request = begin_run(path, request, config, prior, loaded)
     if request.weights is not None:

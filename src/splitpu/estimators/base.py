@@ -315,7 +315,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             seed = checked_seed(self.random_state, "random_state=")
         else:
             seed = int(check_random_state(self.random_state).randint(LARGEST_SEED))
-        backbone = self._backbone_for(data)
+        backbone = self._backbone_for(data, seed)
         learner, own_learner = (self.learner, None) if isinstance(self.learner, str) else (None, self.learner)
         named = {"method": self.method, "warmup.name": self.warmup, "learner": learner}
         given = {name: value for name, value in named.items() if value is not None}
@@ -367,7 +367,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             raise InputError(f"Only binary classification is supported. The type of the target is {kind}: {advice}")
         return X, np.asarray(labels)
 
-    def _backbone_for(self, data: PUData) -> NetworkChoice:
+    def _backbone_for(self, data: PUData, seed: int) -> NetworkChoice:
         """The backbone that was given; Split-PU may have a better one for few images."""
         return self.backbone
 

@@ -18,9 +18,10 @@ from splitpu.engine.hardware import check_device
 from splitpu.errors import InputError
 from splitpu.estimators.base import PUEstimator
 from splitpu.evaluation.metrics import most_doubtful
+from splitpu.methods.frozen_features import backbone_for
 from splitpu.methods.split import SplitResult
 from splitpu.model import Predictor, Scores
-from splitpu.networks.build import NetworkChoice, chosen_backbone
+from splitpu.networks.build import NetworkChoice
 from splitpu.training import Training, profile_of, row_probabilities
 
 if TYPE_CHECKING:
@@ -129,12 +130,12 @@ class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
         super().__init__(**{name: given[name] for name in inspect.signature(PUEstimator).parameters})
         self.rounds, self.learner = rounds, learner
 
-    def _backbone_for(self, data: PUData) -> NetworkChoice:
+    def _backbone_for(self, data: PUData, seed: int) -> NetworkChoice:
         said = (self.config, self.learner, self.warmup, self.layers)
         if self.preset != "default" or any(one is not None for one in said):
             return self.backbone  # which are about networks that are trained
         on_cpu = check_device(self.device).type == "cpu"
-        return chosen_backbone(self.backbone, None, data.features.shape[1:], len(data), on_cpu=on_cpu)
+        return backbone_for(self.backbone, None, data, seed, on_cpu=on_cpu)
 
     def _whole_config(self, data: PUData) -> Config:
         config = super()._whole_config(data)

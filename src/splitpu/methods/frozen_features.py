@@ -17,14 +17,16 @@ from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
 from splitpu.learners.auto import what_is_known
-from splitpu.learners.crossfit import auc_of, fold_numbers, platt
+from splitpu.learners.crossfit import auc_of, compare_auc, fold_numbers, platt
 from splitpu.learners.split_learner import posteriors
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
 from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.networks.build import FEW_IMAGES, SMALL_SIDE, NetworkChoice, chosen_backbone
 from splitpu.networks.efficientnet_lite import EfficientNetLite
-from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk
-from splitpu.networks.encoders import Encoder, encoder, rebuilt
+from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk, sensible_processes
+from splitpu.networks.encoders import Encoder, encoder, is_encoder, rebuilt
+from splitpu.prior.algorithms import share_above_dip
 from splitpu.types import Array, Bytes, Floats, Mask, Rows, Vectors, Watch
 
 _TINY = 1e-6  # what varies less than that is taken not to vary
@@ -39,6 +41,7 @@ NEIGHBOURS = 20  # nearest pictures that have a say about one
 REACH = 0.9  # how far labels spread: 0 = to the labelled ones only, towards 1 = everywhere
 SPREAD_WEIGHT = 0.5  # of the spread labels in the student's score; that of the base is 1
 FOLDS = 5  # by which base and student are compared
+LEAST_GAIN = 1.0  # in AUC of P against U out of fold, by standard errors, from which a student is taken
 ENCODER = "encoder"  # the part of a model's tensors that base and student share
 
 
@@ -112,7 +115,9 @@ def fit_frozen(
         known, taught = known + said, np.column_stack([weight, 2 * target - 1])
         base, student = _both_heads(rows, known, taught)
         base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed, taught)
-    better = student is not None and roc_auc_score(mask, student_apart) > roc_auc_score(mask, base_apart)
+    gain = compare_auc(student_apart, base_apart, mask)
+    gap = share_above_dip(student_apart[mask], student_apart[~mask])
+    better = student is not None and (gap is not None or gain.value > LEAST_GAIN * gain.error)
     return FrozenFit("student" if better else "base", base, student, base_apart, student_apart)
 
 
@@ -302,6 +307,11 @@ class FrozenChoice:
         """Scores of the model that was taken, of rows that it had not seen."""
         return self.fit.student_out_of_fold if self.fit.taken == "student" else self.fit.base_out_of_fold
 
+    @property
+    def gap(self) -> tuple[float, float] | None:
+        """The share of positives among the unlabelled rows, if a gap between scores tells it, and how sure that is."""
+        return share_above_dip(self.out_of_fold[self.labelled], self.out_of_fold[~self.labelled])
+
 
 # The last choice that was made: the prior is estimated from the very scores that the model is chosen by.
 _LATEST: dict[tuple[Any, ...], FrozenChoice] = {}
@@ -362,6 +372,24 @@ def _teacher(
     told = torch.as_tensor(slope * out_of_fold + offset, dtype=torch.float64, device=device)
     logits[context.rows(found.numbers)] = told
     return Teacher(network.to(device), context.threshold_for(logits), logits, key="")
+
+
+def backbone_for(
+    backbone: NetworkChoice, features: str | None, data: PUData, seed: int, *, on_cpu: bool, watch: Watch | None = None
+) -> NetworkChoice:
+    """The backbone that is meant; a network is better of thousands of small pictures, unless frozen scores have a gap.
+
+    >>> backbone_for("auto", None, PUData.from_arrays(np.eye(4), [1, 1, 0, 0]), 0, on_cpu=True)
+    'auto'
+    """
+    shape = data.features.shape[1:]
+    chosen = chosen_backbone(backbone, features, shape, len(data), on_cpu=on_cpu)
+    small = len(data) >= FEW_IMAGES and max(shape[:2]) <= SMALL_SIDE
+    if features or not small or is_encoder(backbone) or not is_encoder(chosen):
+        return chosen
+    if watch is not None:
+        embed_all(data, None, str(chosen), watch, sensible_processes(len(data)))
+    return chosen if len(data.positives) >= FOLDS and frozen_choice(data, str(chosen), seed).gap else backbone
 
 
 def embed_all(data: PUData, tested: HeldOut | None, name: str, watch: Watch, processes: int = 1) -> None:

@@ -24,7 +24,7 @@ from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
 FEW_IMAGES = 2_000  # fewer than that are few
 FEW_TO_EMBED = 5_000  # fewer than that are few where the network to be trained would be a large one
-_SMALL_SIDE = 48  # pixels, up to which networks for small images are trained
+SMALL_SIDE = 48  # pixels, up to which networks for small images are trained
 _SMALLEST_SIDE = 24  # smaller images are drawn too coarsely for large networks
 
 _BUILDERS: dict[str, Callable[[tuple[int, ...]], Backbone]] = {
@@ -54,9 +54,9 @@ def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES, *, on_c
     if len(input_shape) == 4:
         return "slices-resnet18"
     side = max(input_shape[:2])
-    if side < _SMALLEST_SIDE or (side <= _SMALL_SIDE and (on_cpu or rows < FEW_IMAGES)):
+    if side < _SMALLEST_SIDE or (side <= SMALL_SIDE and (on_cpu or rows < FEW_IMAGES)):
         return "cnn-small"
-    return "cnn13" if side <= _SMALL_SIDE else "resnet18"
+    return "cnn13" if side <= SMALL_SIDE else "resnet18"
 
 
 def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
@@ -166,8 +166,7 @@ def chosen_backbone(
         if backbone != "auto" and not is_encoder(backbone):
             raise InputError(f"{backbone} has no pretrained weights to freeze: give {KINDS}, or leave it to 'auto'")
         return USUAL_ENCODER if backbone == "auto" else backbone
-    side = max(shape[:2]) if len(shape) == 3 else 0
-    few = side >= _SMALLEST_SIDE and rows < (FEW_IMAGES if side <= _SMALL_SIDE else FEW_TO_EMBED)
+    few = len(shape) == 3 and max(shape[:2]) >= _SMALLEST_SIDE and rows < FEW_TO_EMBED
     return USUAL_ENCODER if backbone == "auto" and on_cpu and few and weights_installed() else backbone
 
 

@@ -94,7 +94,7 @@ def embed(
 
 def embed_chunk(pictures: Sequence[Bytes], encoder: Encoder, plan: ViewPlan) -> Vectors:
     """Embeddings of some pictures, computed here and now unless remembered: (len(pictures), views, width)."""
-    asked = _asked(encoder, plan)
+    asked, pictures = _asked(encoder, plan), [_shown(picture) for picture in pictures]
     keys = [_picture_key(asked, picture) for picture in pictures]
     found = []
     with torch.inference_mode():
@@ -191,7 +191,12 @@ def _contiguous(numbered: tuple[int, Bytes]) -> Bytes:
     if picture.dtype != np.uint8 or picture.ndim not in (3, 4) or picture.shape[-1] not in (1, 3):
         wanted = "give bytes of shape (H, W, C) or (S, H, W, C) with one channel or three"
         raise InputError(f"picture {number} is of shape {picture.shape} and type {picture.dtype}: {wanted}.")
-    return np.ascontiguousarray(picture)
+    return np.ascontiguousarray(_shown(picture))
+
+
+def _shown(picture: Bytes) -> Bytes:
+    """Masks of noughts and ones as black and white: an encoder would see nothing in them."""
+    return picture * np.uint8(255) if picture.max(initial=0) == 1 else picture
 
 
 def _computed(chunk: Sequence[Bytes], path: Path, encoder: Encoder, plan: ViewPlan) -> Vectors:

@@ -104,6 +104,40 @@ def _smoothed(scores: Floats, edges: Floats) -> tuple[Floats, Floats]:
     return density, counts
 
 
+_DEEP = 0.25  # of the lower of the peaks beside it: so deep lies no dip between classes that overlap, nor by chance
+_BELOW_DIP, _ABOVE_DIP = 0.15, 0.9  # so many of the unlabelled rows at least, and of the labelled ones
+_ALIKE = 2.0  # standard errors by which labelled rows may rank other than the unlabelled ones above the dip
+
+
+def share_above_dip(scores_positive: Floats, scores_unlabelled: Floats) -> tuple[float, float] | None:
+    """The share of positives among the unlabelled rows and how far it may be off, if their scores fall into two groups.
+
+    Where their density has a deep dip with nearly all labelled rows above it, and the unlabelled rows above it rank
+    like those, about as many rows lie on the wrong side one way as the other: off it may be by what labelled rows below
+    the dip stand for, and by half of the rows inside it.
+    """
+    from scipy.stats import beta
+
+    from splitpu.evaluation.metrics import placements
+
+    edges = np.linspace(scores_unlabelled.min(), scores_unlabelled.max() + 1e-9, _CELLS + 1)
+    density, _ = _smoothed(scores_unlabelled, edges)
+    peaks = np.minimum(np.maximum.accumulate(density), np.maximum.accumulate(density[::-1])[::-1])
+    depth = density / np.maximum(peaks, 1e-12)
+    deep, found = np.flatnonzero(depth <= _DEEP), []
+    for dip in np.split(deep, np.flatnonzero(np.diff(deep) > 1) + 1) if len(deep) else ():
+        cut = edges[dip[depth[dip].argmin()]]
+        above, share = scores_positive[scores_positive > cut], float((scores_unlabelled > cut).mean())
+        if len(above) >= _ABOVE_DIP * len(scores_positive) and 0 < share <= 1 - _BELOW_DIP:
+            ranks = placements(above, scores_unlabelled[scores_unlabelled > cut])[0]
+            error = ((1 / len(above) + 1 / share / len(scores_unlabelled)) / 12) ** 0.5
+            if abs(ranks.mean() - 0.5) <= _ALIKE * error:
+                least = float(beta.ppf(0.025, len(above), len(scores_positive) - len(above) + 1))
+                inside = ((scores_unlabelled >= edges[dip[0]]) & (scores_unlabelled < edges[dip[-1] + 1])).mean()
+                found.append((share, share * (1 - least) + float(inside) / 2))
+    return min(found, default=None)
+
+
 MOST_ROWS = 250  # of each kind; the cost grows with the square
 SLOPE = 0.2  # share of the distance between the two means at which the distance counts as growing
 _PUSHES = (1.0, 10.0, 46)  # lambda: from, to, how many; the share of positives is 1 - 1 / lambda

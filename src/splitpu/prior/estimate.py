@@ -52,7 +52,7 @@ _RESAMPLES, _SLOW_RESAMPLES = 60, 8
 _OF_NETWORKS = 0.015
 _NORMAL = 1.96
 _WIDE, _DISAGREE = 0.2, 0.12
-BY_ORDER = "the order of scores"
+BY_ORDER, BY_GAP = "the order of scores", "the gap between scores"
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,13 @@ def _by_order(data: PUData, seed: int, backbone: object, observer: "Observer | N
 
     if reason := too_few_rows(data):
         raise InputError(reason)
+    gap = None
     if isinstance(backbone, str) and is_encoder(backbone):
         from splitpu.methods.frozen_features import frozen_choice
 
         heads = frozen_choice(data, backbone, checked_seed(seed))
         labelled, scores, numbers = heads.labelled, heads.out_of_fold, heads.numbers
+        gap = heads.gap  # pictures often lie in groups, and the order of scores cannot see what is between them
     else:
         from splitpu.methods.table_learners import choice_of
 
@@ -181,6 +183,10 @@ def _by_order(data: PUData, seed: int, backbone: object, observer: "Observer | N
         labelled, scores, numbers = rows.labelled, choice.scores, rows.numbers
     found = PUScores(labelled, scores, scores, numbers, OF_LEARNERS)
     _must_tell_something(found)
+    if gap is not None:
+        low, value, high = (population_share(data, min(max(gap[0] + far, 0.0), 1.0)) for far in (-gap[1], 0.0, gap[1]))
+        row = EstimatorRow(BY_GAP, value, low, high, gap[0])
+        return PriorEstimate(value, (low, high), BY_GAP, (row,), _diagnostics(data, found, row), (), found)
     told = prior_from_scores(found.plain, found.labelled, scenario=data.scenario)
     # Something has to be left to find, or there would be nothing to train: where all seem to be labelled, half a row.
     value = max(told.value, population_share(data, 0.51 / len(data.unlabelled)))

@@ -47,6 +47,7 @@ class Row:
     value: str = "accuracy"  # accuracy, base_accuracy, gain (of the student over its base), rounds.1, rounds.2, ...
     x: float | None = None  # where the row lies on the axis of a sweep
     data: str = ""  # another data set than that of the table
+    network: str = ""  # another one than the table's
     method: str = SPLIT_PU
     teacher: str = ""  # the method that is the base here, where a table compares bases
     note: str = ""  # how the protocol behind the figure beside ours differs

@@ -55,7 +55,8 @@ class Unit:
 
     @property
     def network(self) -> str:
-        return SMOKE_NETWORK if self.smoke else self._treatment.network or chosen_recipe(self.recipe).backbone
+        own = self.row.network or self._treatment.network
+        return SMOKE_NETWORK if self.smoke else own or chosen_recipe(self.recipe).backbone
 
     @property
     def profile(self) -> DataProfile:
