@@ -259,22 +259,19 @@ def taught_answers(
     """The same learners once more, after somebody looked at some unlabelled rows (1 = positive, -1 = negative, 0 = no).
 
     Against a target of "labelled" a known negative says nothing: it was unlabelled before. So the chosen learners are
-    taught again what is known of every row: P and answers for certain, all other rows as probable as the choice found
-    them out of fold. A mean of learners of the known rows alone has as large a part in what is shipped as positives
-    have in U, for so much U lacks to be known negatives itself. Answered rows may have been picked in any way: what
-    judges the learners is P against all of U, as before.
+    taught again what is known of every row: P and answers for certain, all other rows as probable as was found out of
+    fold. The choice without answers keeps a part in what is shipped, the larger the less the answers surprise it:
+    fifty random negatives of a rare class say hardly anything. A mean of learners of the known rows alone has as large
+    a part, in what is shipped and in how probable rows seem, as positives have in U: so much U lacks to be known
+    negatives itself. Answered rows may have been picked in any way: what judges the learners is P against all of U.
     """
-    expected = posteriors(choice.scores, labelled, share)
-    target, weight = what_is_known(expected, labelled, answers)
     given = np.ones(len(labelled)) if sample_weight is None else sample_weight
-    weight = weight * given
-    folds = Task(rows, labelled, weight, None if groups is None else np.asarray(groups), seed).folds(3)
+    folds = Task(rows, labelled, given, None if groups is None else np.asarray(groups), seed).folds(3)
 
-    def again(one: Candidate, weight: Floats) -> tuple[Fitted, Floats]:
-        pupil = one.learner
+    def taught(one: Candidate, target: Floats | Mask, weight: Floats) -> tuple[Fitted, Floats]:
+        pupil, scores = one.learner, np.empty(len(labelled))
         if isinstance(pupil, SplitLearner):  # makes soft labels of its own
             pupil = pupil.student or pupil.base
-        scores = np.empty(len(labelled))
         for fold in (*np.unique(folds), -1):  # the last one leaves no row out
             kept = np.flatnonzero((folds != fold) & (weight > 0))
             fitted = pupil.fit(rows[kept], target[kept], sample_weight=weight[kept], seed=seed)
@@ -283,23 +280,43 @@ def taught_answers(
                 scores[held] = fitted.scores(rows[held])
         return fitted, scores
 
-    found = {one.name: again(one, weight) for one in choice.candidates if one.chosen or one.name == choice.base.name}
-    fitted, scores = _mean_of([found[one.name] for one in choice.candidates if one.chosen], labelled)
-    base_fitted, base_scores = _mean_of([found[choice.base.name]], labelled)
-    choice = replace(choice, base_fitted=base_fitted, base_scores=base_scores)
-    candidates, name = choice.candidates, choice.name
+    candidates, name, found = choice.candidates, choice.name, (choice.fitted, choice.scores)
+    expected, alone = posteriors(choice.scores, labelled, share), None
+    part = float(expected[~labelled].mean())
     if min((answers < 0).sum(), labelled.sum()) >= FEWEST_KNOWN:
-        started = time.perf_counter()
+        started, known = time.perf_counter(), labelled | (answers != 0)
         pupils = [one for one in candidates if one.name in (choice.base.name, "logistic")]
-        alone, told = _mean_of([again(one, given * (labelled | (answers != 0))) for one in pupils], labelled)
-        part = float(expected[~labelled].mean())
-        fitted = AverageNetwork([fitted, alone]).filled(slope=[1.0, 1.0], share=[1 - part, part])
-        scores = (1 - part) * scores + part * told
-        judged = Candidate("answers alone", choice.base.learner, auc_of(told, labelled), 0.0, told, chosen=True)
-        judged.seconds = time.perf_counter() - started
+        alone = _mean_of([taught(one, labelled | (answers > 0), given * known) for one in pupils], labelled)
+        expected = posteriors(_weighted(found, alone, part)[1], labelled, share)
+        auc, spent = auc_of(alone[1], labelled), time.perf_counter() - started
+        judged = Candidate("answers alone", choice.base.learner, auc, spent, alone[1], chosen=True)
         candidates, name = [*candidates, judged], f"{name} + {judged.name}"
-    auc = auc_of(scores, labelled)
-    return replace(choice, name=name, fitted=fitted, scores=scores, auc=auc, candidates=candidates)
+    target, weight = what_is_known(expected, labelled, answers)
+    surprise = float(np.abs(target - expected).sum())
+    again = {
+        one.name: taught(one, target, weight * given)
+        for one in choice.candidates
+        if one.chosen or one.name == choice.base.name
+    }
+    told = _mean_of([again[one.name] for one in choice.candidates if one.chosen], labelled)
+    fitted, scores = _weighted(found, told, surprise / (surprise + 1))
+    base = _weighted(
+        (choice.base_fitted, choice.base_scores),
+        _mean_of([again[choice.base.name]], labelled),
+        surprise / (surprise + 1),
+    )
+    if alone is not None:
+        fitted, scores = _weighted((fitted, scores), alone, part)
+    return replace(
+        choice,
+        name=name,
+        fitted=fitted,
+        scores=scores,
+        auc=auc_of(scores, labelled),
+        base_fitted=base[0],
+        base_scores=base[1],
+        candidates=candidates,
+    )
 
 
 def _refitted(one: Candidate, part: Task, task: Task) -> tuple[Fitted, Floats]:
@@ -323,6 +340,15 @@ def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[Av
         share=[1 / len(found)] * len(found),
     )
     return whole, slope * total + offset
+
+
+def _weighted(
+    first: tuple[AverageNetwork, Floats], second: tuple[AverageNetwork, Floats], part: float
+) -> tuple[AverageNetwork, Floats]:
+    """The mean of two with their scores, in which the second has this part."""
+    shares = [1 - part, part]
+    whole = AverageNetwork([first[0], second[0]]).filled(slope=[1.0, 1.0], share=shares)
+    return whole, shares[0] * first[1] + shares[1] * second[1]
 
 
 def _mean_logits(found: Sequence[Floats], labelled: Mask) -> tuple[list[tuple[float, float]], Floats]:
