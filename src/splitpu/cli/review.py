@@ -40,7 +40,7 @@ def run_review(run: str, *, asked: ReviewWords, json: bool) -> int:
     progress = server.review.progress()
     if not json:
         print_facts({name: progress[name] for name in ("positive", "negative", "skip")})
-        audit = audit_of(samples, journal) or {}
+        audit = audit_of(samples.data, samples.decision, journal) or {}
         for name in ("accuracy", "prior") if audit else ():
             value, low, high = audit[name]
             interval = f"{value:.3f} (95 %: {low:.3f} to {high:.3f})"
@@ -68,10 +68,12 @@ def _exchange(folder: RunFolder, samples: Any, journal: Journal, asked: ReviewWo
 
 def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     """Train a new run as the old one was asked for, with the answers of its review."""
+    import numpy as np
+
     from splitpu.cli.progress import choose_display
     from splitpu.cli.train import train_and_show
     from splitpu.prior.estimate import ResolvedPrior, within_answers
-    from splitpu.review.server import disagreements
+    from splitpu.review.server import audit_of, disagreements
     from splitpu.runs.folder import load_request
     from splitpu.runs.report_data import changes
     from splitpu.runs.run import begin_run
@@ -90,14 +92,20 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     path = RunFolder.free_path(out, f"{source.title}-refit")
     with display.watching() as watch:
         loaded = load_request(request, display.say, watch)
+    audit = audit_of(loaded.data, np.zeros(len(loaded.data), dtype=bool), journal)
     plain = dataclasses.replace(loaded, data=dataclasses.replace(loaded.data, answers=None))
     loaded = plain.answered(answers)
     display.note(disagreements(journal))
-    # Answers are no sample, so the prior stays; but none is below what was found.
+    # Answers are no sample, unless they are of an audit, so the prior stays; but none is below what was found.
     prior = ResolvedPrior.from_dict(request.prior, request.prior_source, request.prior_estimate, request.doubts)
     if prior.estimate is not None:
-        estimate = within_answers(prior.estimate, loaded.data)
-        prior = dataclasses.replace(prior, estimate=estimate, value=estimate.value, interval=estimate.interval)
+        estimate = within_answers(prior.estimate, loaded.data, audit)
+        prior = ResolvedPrior(estimate.value, estimate.interval, estimate.source, estimate, estimate.verdicts)
+    elif prior.value is not None and audit and not audit["prior"][1] <= prior.value <= audit["prior"][2]:
+        value, low, high = audit["prior"]
+        given = f"the prior that was given is {prior.value:.3f}"
+        found = f"{value:.3f} ({low:.3f} to {high:.3f})"
+        display.note(f"{given}; by {audit['answered']} answers in random order it is {found}")
     asked = dataclasses.replace(request, source=source)
     refitted, _ = begin_run(path, asked, folder.config(), prior, loaded)
     display.say(f"data: {loaded.in_words()}")

@@ -94,7 +94,7 @@ class Samples:
         words = {"random": "drawn at random", "likely": f"among the likeliest, {p:.0%}"}.get(order, "")
         if not words:
             apart = f"; its teacher said {q:.0%}" if abs(p - q) > 0.1 else ""
-            words = f"near the cut: {p:.0%}{apart}"
+            words = f"{'near' if abs(p - 0.5) < 0.25 else 'of those left nearest to'} the cut: {p:.0%}{apart}"
         return words + (f"; {self.why[row]}" if self.why[row] else "")
 
     # ---------------------------------------------------------------------------------------------------- what it shows
@@ -185,7 +185,8 @@ class Samples:
         try:
             value, numbers = float(own), [np.array([float(one) for one in kind]) for kind in among]
         except (TypeError, ValueError):
-            shares = [float(np.mean([one == own for one in kind])) if kind else None for kind in among]
+            many = 2 * len({str(one) for one in among[1]}) > len(among[1])  # names or texts: nobody shares theirs
+            shares = [float(np.mean([one == own for one in kind])) if kind and not many else None for kind in among]
             return Fact(name, shown(own), False, shares[0], shares[1])
         places = [float((one < value).mean() + (one == value).mean() / 2) if len(one) else None for one in numbers]
         return Fact(name, shown(own), True, places[0], places[1])
