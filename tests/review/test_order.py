@@ -58,11 +58,11 @@ def test_rows_answered_in_another_order_are_known_and_no_part_of_an_audit(tmp_pa
     for row in (13, 14, 15):
         journal.add(Entry(row, "", "negative", "ann", "random"))
     journal.add(Entry(16, "", "skip", "ann", "random"))
-    found = audit_of(data, np.zeros(40, dtype=bool), journal)
+    found = audit_of(data, np.zeros(40, dtype=bool), journal.said())
     assert found is not None and (found["answered"], found["undecided"]) == (4, 1)
     assert found["accuracy"][0] == 0.75  # of the four, the positive one is missed
     assert found["prior"][0] == pytest.approx((11 + 28 / 4) / 40)  # ten labelled, one found, a quarter of 28
-    assert audit_of(data, np.zeros(40, dtype=bool), Journal(tmp_path / "none")) is None
+    assert audit_of(data, np.zeros(40, dtype=bool), {}) is None
 
 
 def test_an_audit_is_believed_where_it_is_surer_or_contradicts_the_estimate() -> None:

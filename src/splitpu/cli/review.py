@@ -18,7 +18,7 @@ from splitpu.utils.files import in_a_command
 def run_review(run: str, *, asked: ReviewWords, json: bool) -> int:
     """Serve the page until somebody stops it; or hand questions to another program, or take its answers."""
     from splitpu.review.samples import Samples
-    from splitpu.review.server import Review, ReviewServer, audit_of, disagreements
+    from splitpu.review.server import Review, ReviewServer, disagreements
 
     folder = RunFolder.find_trained(run)
     samples = Samples(folder)
@@ -40,7 +40,7 @@ def run_review(run: str, *, asked: ReviewWords, json: bool) -> int:
     progress = server.review.progress()
     if not json:
         print_facts({name: progress[name] for name in ("positive", "negative", "skip")})
-        audit = audit_of(samples.data, samples.decision, journal) or {}
+        audit = progress["audit"] or {}
         for name in ("accuracy", "prior") if audit else ():
             value, low, high = audit[name]
             interval = f"{value:.3f} (95 %: {low:.3f} to {high:.3f})"
@@ -68,8 +68,6 @@ def _exchange(folder: RunFolder, samples: Any, journal: Journal, asked: ReviewWo
 
 def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     """Train a new run as the old one was asked for, with the answers of its review."""
-    import numpy as np
-
     from splitpu.cli.progress import choose_display
     from splitpu.cli.train import train_and_show
     from splitpu.prior.estimate import ResolvedPrior, within_answers
@@ -92,7 +90,7 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     path = RunFolder.free_path(out, f"{source.title}-refit")
     with display.watching() as watch:
         loaded = load_request(request, display.say, watch)
-    audit = audit_of(loaded.data, np.zeros(len(loaded.data), dtype=bool), journal)
+    audit = audit_of(loaded.data, loaded.data.labelled, journal.said())  # of which only the prior matters
     plain = dataclasses.replace(loaded, data=dataclasses.replace(loaded.data, answers=None))
     loaded = plain.answered(answers)
     display.note(disagreements(journal))
@@ -102,10 +100,8 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
         estimate = within_answers(prior.estimate, loaded.data, audit)
         prior = ResolvedPrior(estimate.value, estimate.interval, estimate.source, estimate, estimate.verdicts)
     elif prior.value is not None and audit and not audit["prior"][1] <= prior.value <= audit["prior"][2]:
-        value, low, high = audit["prior"]
-        given = f"the prior that was given is {prior.value:.3f}"
-        found = f"{value:.3f} ({low:.3f} to {high:.3f})"
-        display.note(f"{given}; by {audit['answered']} answers in random order it is {found}")
+        by = "by {} answers in random order it is {:.3f} ({:.3f} to {:.3f})".format(audit["answered"], *audit["prior"])
+        display.note(f"the prior that was given is {prior.value:.3f}; {by}")
     asked = dataclasses.replace(request, source=source)
     refitted, _ = begin_run(path, asked, folder.config(), prior, loaded)
     display.say(f"data: {loaded.in_words()}")

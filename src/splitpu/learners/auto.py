@@ -33,6 +33,7 @@ SLACK = 1e-3  # of AUC that the mean may be behind the best: less than chance ma
 MEMBERS = 4  # of a mean, at most
 FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
 CERTAIN = 15.0  # how much a label that somebody gave counts beside one that is inferred
+Scored = tuple[AverageNetwork, Floats]  # with its scores out of fold
 STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
 
 
@@ -77,18 +78,12 @@ class Choice:
 
     def table(self) -> list[dict[str, Any]]:
         """One plain row per candidate, best first, for reports and JSON."""
-        return [
-            {
-                "learner": one.name,
-                "auc": one.auc.value,
-                "auc_low": one.auc.low,
-                "auc_high": one.auc.high,
-                "seconds": one.seconds,
-                "chosen": one.chosen,
-                "gain_over_base": None if one.against_base is None else one.against_base.value,
-            }
-            for one in sorted(self.candidates, key=lambda one: -one.auc.value)
-        ]
+        lines = []
+        for one in sorted(self.candidates, key=lambda one: -one.auc.value):
+            ranked = {"learner": one.name, "auc": one.auc.value, "auc_low": one.auc.low, "auc_high": one.auc.high}
+            gain = None if one.against_base is None else one.against_base.value
+            lines.append({**ranked, "seconds": one.seconds, "chosen": one.chosen, "gain_over_base": gain})
+        return lines
 
 
 def choose(
@@ -125,18 +120,8 @@ def choose(
     refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
     fitted, scores = _mean_of([refitted[one.name] for one in members], labelled)
     base_fitted, base_scores = _mean_of([refitted[base.name]], labelled)
-    return Choice(
-        name=" + ".join(one.name for one in members),
-        fitted=fitted,
-        scores=scores,
-        auc=auc_of(scores, labelled),
-        base=base,
-        base_fitted=base_fitted,
-        base_scores=base_scores,
-        candidates=judged,
-        rows_for_choice=len(part.labelled),
-        seconds=time.perf_counter() - started,
-    )
+    name, auc, spent = " + ".join(one.name for one in members), auc_of(scores, labelled), time.perf_counter() - started
+    return Choice(name, fitted, scores, auc, base, base_fitted, base_scores, judged, len(part.labelled), spent)
 
 
 def suited(rows: Rows) -> list[Learner]:
@@ -217,12 +202,8 @@ def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
     candidates = [*choice.candidates, judged]
     if gain.value < -ALIKE * gain.error:
         return replace(choice, candidates=candidates)
-    ways = {
-        f"{choice.name} + {other.name}": _mean_of(
-            [(choice.fitted, choice.scores), (other.fitted, other.scores)], labelled
-        ),
-        other.name: _mean_of([(other.fitted, other.scores)], labelled),
-    }
+    here, there = (choice.fitted, choice.scores), (other.fitted, other.scores)
+    ways = {f"{choice.name} + {other.name}": _mean_of([here, there], labelled), other.name: _mean_of([there], labelled)}
     aucs = {name: auc_of(scores, labelled) for name, (_, scores) in ways.items()}
     name = max(aucs, key=lambda one: aucs[one].value)
     judged.chosen = True
@@ -280,43 +261,28 @@ def taught_answers(
                 scores[held] = fitted.scores(rows[held])
         return fitted, scores
 
-    candidates, name, found = choice.candidates, choice.name, (choice.fitted, choice.scores)
+    candidates, name = choice.candidates, choice.name
     expected, alone = posteriors(choice.scores, labelled, share), None
     part = float(expected[~labelled].mean())
     if min((answers < 0).sum(), labelled.sum()) >= FEWEST_KNOWN:
         started, known = time.perf_counter(), labelled | (answers != 0)
         pupils = [one for one in candidates if one.name in (choice.base.name, "logistic")]
         alone = _mean_of([taught(one, labelled | (answers > 0), given * known) for one in pupils], labelled)
-        expected = posteriors(_weighted(found, alone, part)[1], labelled, share)
-        auc, spent = auc_of(alone[1], labelled), time.perf_counter() - started
-        judged = Candidate("answers alone", choice.base.learner, auc, spent, alone[1], chosen=True)
+        expected = posteriors((1 - part) * choice.scores + part * alone[1], labelled, share)
+        judged = Candidate("answers alone", choice.base.learner, auc_of(alone[1], labelled), 0.0, alone[1], chosen=True)
+        judged.seconds = time.perf_counter() - started
         candidates, name = [*candidates, judged], f"{name} + {judged.name}"
     target, weight = what_is_known(expected, labelled, answers)
     surprise = float(np.abs(target - expected).sum())
-    again = {
-        one.name: taught(one, target, weight * given)
-        for one in choice.candidates
-        if one.chosen or one.name == choice.base.name
-    }
-    told = _mean_of([again[one.name] for one in choice.candidates if one.chosen], labelled)
-    fitted, scores = _weighted(found, told, surprise / (surprise + 1))
-    base = _weighted(
-        (choice.base_fitted, choice.base_scores),
-        _mean_of([again[choice.base.name]], labelled),
-        surprise / (surprise + 1),
-    )
-    if alone is not None:
-        fitted, scores = _weighted((fitted, scores), alone, part)
-    return replace(
-        choice,
-        name=name,
-        fitted=fitted,
-        scores=scores,
-        auc=auc_of(scores, labelled),
-        base_fitted=base[0],
-        base_scores=base[1],
-        candidates=candidates,
-    )
+    chosen = [one.name for one in choice.candidates if one.chosen]
+    wanted = {one.name: one for one in choice.candidates if one.name in (*chosen, choice.base.name)}
+    again = {name: taught(one, target, weight * given) for name, one in wanted.items()}
+    told = [_mean_of([again[one] for one in names], labelled) for names in ([choice.base.name], chosen)]
+    before = [(choice.base_fitted, choice.base_scores), (choice.fitted, choice.scores)]
+    base, found = (_weighted(*both, surprise / (surprise + 1)) for both in zip(before, told, strict=True))
+    fitted, scores = found if alone is None else _weighted(found, alone, part)
+    choice = replace(choice, base_fitted=base[0], base_scores=base[1], candidates=candidates)
+    return replace(choice, name=name, fitted=fitted, scores=scores, auc=auc_of(scores, labelled))
 
 
 def _refitted(one: Candidate, part: Task, task: Task) -> tuple[Fitted, Floats]:
@@ -329,7 +295,7 @@ def _refitted(one: Candidate, part: Task, task: Task) -> tuple[Fitted, Floats]:
     return whole, scores
 
 
-def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[AverageNetwork, Floats]:
+def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> Scored:
     """The mean of calibrated logits of some learners, itself a calibrated logit, and its out-of-fold scores."""
     maps, total = _mean_logits([scores for _, scores in found], labelled)
     # The mean of calibrated logits is too timid where the members differ: it is calibrated once more, as a whole.
@@ -342,13 +308,10 @@ def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[Av
     return whole, slope * total + offset
 
 
-def _weighted(
-    first: tuple[AverageNetwork, Floats], second: tuple[AverageNetwork, Floats], part: float
-) -> tuple[AverageNetwork, Floats]:
-    """The mean of two with their scores, in which the second has this part."""
-    shares = [1 - part, part]
-    whole = AverageNetwork([first[0], second[0]]).filled(slope=[1.0, 1.0], share=shares)
-    return whole, shares[0] * first[1] + shares[1] * second[1]
+def _weighted(first: Scored, second: Scored, part: float) -> Scored:
+    """The mean of two, in which the second has this part."""
+    whole = AverageNetwork([first[0], second[0]]).filled(slope=[1.0, 1.0], share=[1 - part, part])
+    return whole, (1 - part) * first[1] + part * second[1]
 
 
 def _mean_logits(found: Sequence[Floats], labelled: Mask) -> tuple[list[tuple[float, float]], Floats]:

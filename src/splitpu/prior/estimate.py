@@ -410,9 +410,7 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
 
 
-def within_answers(
-    estimate: PriorEstimate, data: PUData, audit: Mapping[str, Any] | None = None
-) -> PriorEstimate:
+def within_answers(estimate: PriorEstimate, data: PUData, audit: Mapping[str, Any] | None = None) -> PriorEstimate:
     """No prior leaves fewer positives, or fewer negatives, than somebody has already found in the population.
 
     That is all answers say: rows that somebody chose to look at are no sample, whatever their share of positives. Those

@@ -33,9 +33,8 @@ def write_questions(path: Path, samples: Samples, rows: Sequence[int], order: st
         if ends_in(path, ".csv"):
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["index", "name", "probability", "why", "answer"])
-            writer.writerows(
-                [one["index"], cell(one["name"]), one["probability"], cell(one["why"]), ""] for one in questions
-            )
+            lines = ([one["index"], cell(one["name"]), one["probability"], cell(one["why"]), ""] for one in questions)
+            writer.writerows(lines)
         elif ends_in(path, ".jsonl"):
             for one in questions:
                 shown = {name: one[name] for name in ("text", "image") if name in one}
@@ -105,12 +104,8 @@ def _raw(path: Path, guarded: Guarded) -> Iterator[tuple[Any, str, Any, str]]:
         if ends_in(path, ".csv"):
             for line in guarded.rows():
                 if line.get("answer"):
-                    yield (
-                        line.get("index"),
-                        from_cell(line.get("name") or ""),
-                        line["answer"],
-                        line.get("reviewer") or "",
-                    )
+                    name = from_cell(line.get("name") or "")
+                    yield line.get("index"), name, line["answer"], line.get("reviewer") or ""
         elif ends_in(path, ".jsonl"):
             for line in (json_loads(one) for one in guarded.text(MOST_LINE).splitlines() if one.strip()):
                 meta = line.get("meta", {})

@@ -119,21 +119,14 @@ class Review:
         said = self.journal.said() if said is None else said
         mine = [one.by[self.reviewer] for row, one in said.items() if self.reviewer in one.by and row in self.places]
         counts = {word: sum(entry.answer == word for entry in mine) for word in ("positive", "negative", "skip")}
-        found = audit_of(self.samples.data, self.samples.decision, self.journal, said)
-        return {
-            **counts,
-            "answered": len(mine),
-            "total": len(self.rows),
-            "disagreement": sum(one.verdict == "disagreement" for one in said.values()),
-            "audit": found,
-        }
+        differ = sum(one.verdict == "disagreement" for one in said.values())
+        counts |= {"answered": len(mine), "total": len(self.rows), "disagreement": differ}
+        return counts | {"audit": audit_of(self.samples.data, self.samples.decision, said)}
 
 
-def audit_of(
-    data: PUData, decisions: Mask, journal: Journal, said: dict[int, Said] | None = None
-) -> dict[str, Any] | None:
+def audit_of(data: PUData, decisions: Mask, said: dict[int, Said]) -> dict[str, Any] | None:
     """Accuracy and prior by the answers that were given in random order; rows answered in another one are known."""
-    said, known = journal.said() if said is None else said, data.labels_known.copy()
+    known = data.labels_known.copy()
     drawn = {row: all(entry.order == "random" for entry in one.by.values()) for row, one in said.items()}
     decided = {row: SIGN[one.verdict] for row, one in said.items() if one.verdict in SIGN}
     for row, sign in decided.items():
@@ -183,11 +176,8 @@ class _Handler(LocalHandler):
             row = int(rest)
             if not 0 <= row < len(review.samples.data):
                 raise InputError(f"there is no row {row}")
-            whole = review.samples.original(row) if part == "original" else None
-            content, kind = whole or (
-                review.samples.picture(row, int(first["at"]) if "at" in first else None),
-                "image/png",
-            )
+            content, kind = (review.samples.original(row) if part == "original" else None) or (b"", "image/png")
+            content = content or review.samples.picture(row, int(first["at"]) if "at" in first else None)
             return self.send(HTTPStatus.OK, content, kind)
         return self.send(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
 
