@@ -98,6 +98,9 @@ def test_questions_go_out_and_answers_come_back_with_one_command_each(tmp_path: 
     tasks.write_text("\n".join(map(json.dumps, lines)))
     code, said, _ = run_cli(capsys, "review", run.path, "--from", tasks, "--as", "bob", "--json")
     assert code == 0 and json.loads(said)["added"] == 4
+    assert {entry.order for entry in Journal(run.path).entries()} == {"random"}  # so they are an audit
+    _, said, noted = run_cli(capsys, "review", run.path, "--from", tasks, "--as", "bob")
+    assert "by 4 answers in random order: prior" in said + noted
     assert [sign for _, sign in Journal(run.path).labels()] == [1] * 4
     assert (run.path / "answers.csv").read_text().count("bob") == 4
     must_refuse(capsys, "review", run.path, "--from", tmp_path / "none.csv", saying="does not exist")

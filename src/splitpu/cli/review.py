@@ -40,23 +40,28 @@ def run_review(run: str, *, asked: ReviewWords, json: bool) -> int:
     progress = server.review.progress()
     if not json:
         print_facts({name: progress[name] for name in ("positive", "negative", "skip")})
-        audit = progress["audit"] or {}
-        for name in ("accuracy", "prior") if audit else ():
-            value, low, high = audit[name]
-            interval = f"{value:.3f} (95 %: {low:.3f} to {high:.3f})"
-            print_note(f"by {audit['answered']} answers in random order: {name} {interval}")
+        _note_audit(progress["audit"])
         print_note(disagreements(journal))
         print(f"Train with these answers: splitpu refit {in_a_command(folder.path)}")
     return 0
 
 
+def _note_audit(audit: dict[str, Any] | None) -> None:
+    if audit is not None:
+        for name in ("accuracy", "prior"):
+            said = "by {} answers in random order: {} {:.3f} (95 %: {:.3f} to {:.3f})"
+            print_note(said.format(audit["answered"], name, *audit[name]))
+
+
 def _exchange(folder: RunFolder, samples: Any, journal: Journal, asked: ReviewWords, *, json: bool) -> int:
     from splitpu.review.exchange import read_answers, write_questions
+    from splitpu.review.server import audit_of
 
     facts: dict[str, Any] = {"run": str(folder.path)}
     if asked.answers is not None:
         facts["added"] = read_answers(asked.answers, samples, journal, asked.reviewer)
         journal.write_table()
+        _note_audit(None if json else audit_of(samples.data, samples.decision, journal.said()))
     if asked.to is not None:
         done = journal.said()
         rows = [row for row in samples.order(asked.order).tolist() if row not in done][: asked.top]

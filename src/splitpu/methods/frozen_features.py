@@ -220,16 +220,10 @@ def _both_heads(
     else:
         weight, bias = weighted_head(standard, taught[:, 0], taught[:, 1], TAUGHT_PENALTY)
     scores = standard @ weight + bias
-    fixed: dict[str, Any] = {
-        "centre": centre.astype(np.float32),
-        "scale": scale.astype(np.float32),
-        "weight": weight.astype(np.float32),
-        "bias": bias,
-        "base_mean": float(scores.mean()),
-        "base_std": float(scores.std()) or 1.0,
-        "neighbours": min(NEIGHBOURS, len(rows) - 1),
-        "spread_weight": SPREAD_WEIGHT,
-    }
+    arrays = {"centre": centre, "scale": scale, "weight": weight}
+    fixed: dict[str, Any] = {name: one.astype(np.float32) for name, one in arrays.items()}
+    fixed |= {"bias": bias, "base_mean": float(scores.mean()), "base_std": float(scores.std()) or 1.0}
+    fixed |= {"neighbours": min(NEIGHBOURS, len(rows) - 1), "spread_weight": SPREAD_WEIGHT}
     nobody, nothing = np.empty((0, rows.shape[1]), np.float32), np.empty(0, np.float32)
     base = FrozenHead(**fixed, reference=nobody, spread=nothing)
     if len(rows) > MOST_IN_GRAPH:

@@ -72,14 +72,9 @@ class Review:
         """What a list shows of a sample."""
         mine = None if said is None else said.by.get(self.reviewer)
         others = [] if said is None or mine is None else [one for one in said.by.values() if one is not mine]
-        return {
-            "index": row,
-            "place": self.places.get(row),
-            "name": self.name(row),
-            "probability": round(float(self.samples.probability[row]), 4),
-            "mine": None if mine is None else mine.answer,
-            "others": [{"reviewer": one.reviewer, "answer": one.answer} for one in others],
-        }
+        about: dict[str, Any] = {"index": row, "place": self.places.get(row), "name": self.name(row)}
+        about |= {"probability": round(float(self.samples.probability[row]), 4), "mine": mine.answer if mine else None}
+        return about | {"others": [{"reviewer": one.reviewer, "answer": one.answer} for one in others]}
 
     def whole(self, row: int) -> dict[str, Any]:
         """All that is shown of a sample."""
