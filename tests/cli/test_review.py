@@ -63,6 +63,31 @@ def test_a_refit_learns_the_answers_and_can_be_resumed_and_evaluated(make, tmp_p
     assert dict(RunFolder(tmp_path / "third").request().source.answers) == told | {other: -1}
 
 
+def test_an_audit_tells_the_refit_its_prior(tmp_path: Path, capsys) -> None:
+    given = table_run(tmp_path, rows=200)
+    out = tmp_path / "estimated"
+    table = tmp_path / "patients.csv"
+    words = ["--label", "label", "--names", "id", "--ignore", "note", "--set=learner=logistic", "--quiet"]
+    assert run_cli(capsys, "fit", table, *words, "--out", out)[0] == 0
+    run = RunFolder(out)
+    truth = np.arange(200) < 100
+    data = load_request(run.request()).data
+    for one, right in ((run, truth), (given, ~truth)):
+        journal = Journal(one.path)
+        for row in np.random.default_rng(0).permutation(data.unlabelled)[:120].tolist():
+            journal.add(Entry(row, "", "positive" if right[row] else "negative", "ann", "random"))
+    code, said, _ = run_cli(capsys, "refit", run.path, "--out", tmp_path / "again", "--quiet", "--json")
+    result = json.loads(said)
+    low, high = result["prior_interval"]
+    assert code == 0 and low <= 0.5 <= high and high - low < 0.1
+    again = RunFolder(tmp_path / "again").request()
+    assert again.prior_source == "estimated by 120 answers in random order" and low <= again.prior <= high
+    # A prior that was given stays, and the audit's is said where it is another one.
+    code, _, noted = run_cli(capsys, "refit", given.path, "--out", tmp_path / "third")
+    assert code == 0 and "by 120 answers in random order it is" in noted
+    assert RunFolder(tmp_path / "third").request().prior == 0.5
+
+
 def test_questions_go_out_and_answers_come_back_with_one_command_each(tmp_path: Path, capsys) -> None:
     run = table_run(tmp_path)
     must_refuse(capsys, "refit", run.path, saying="nobody has answered anything")
@@ -73,6 +98,9 @@ def test_questions_go_out_and_answers_come_back_with_one_command_each(tmp_path: 
     tasks.write_text("\n".join(map(json.dumps, lines)))
     code, said, _ = run_cli(capsys, "review", run.path, "--from", tasks, "--as", "bob", "--json")
     assert code == 0 and json.loads(said)["added"] == 4
+    assert {entry.order for entry in Journal(run.path).entries()} == {"random"}  # so they are an audit
+    _, said, noted = run_cli(capsys, "review", run.path, "--from", tasks, "--as", "bob")
+    assert "by 4 answers in random order: prior" in said + noted
     assert [sign for _, sign in Journal(run.path).labels()] == [1] * 4
     assert (run.path / "answers.csv").read_text().count("bob") == 4
     must_refuse(capsys, "review", run.path, "--from", tmp_path / "none.csv", saying="does not exist")

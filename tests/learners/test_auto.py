@@ -131,3 +131,9 @@ def test_negatives_that_everybody_expected_change_little() -> None:
     new = rng.normal(size=(2000, 5)) + 2 * (np.arange(2000) < 200)[:, None]
     before, after = (roc_auc_score(np.arange(2000) < 200, one.fitted.scores(new)) for one in (choice, told))
     assert after > before - 0.01
+    assert np.corrcoef(choice.scores, told.scores)[0, 1] > 0.98  # the model without answers keeps most of its say
+    kept = told.fitted.members[0].share.tolist()[0]
+    likely = np.argsort(np.where(labelled, -np.inf, choice.scores))[-40:]
+    surprising = np.where(np.isin(np.arange(1500), likely), -1, 0).astype(np.int8)
+    learned = auto.taught_answers(choice, rows, labelled, surprising, share=0.015)
+    assert kept > 0.5 > learned.fitted.members[0].share.tolist()[0]

@@ -18,7 +18,7 @@ from splitpu.utils.files import in_a_command
 def run_review(run: str, *, asked: ReviewWords, json: bool) -> int:
     """Serve the page until somebody stops it; or hand questions to another program, or take its answers."""
     from splitpu.review.samples import Samples
-    from splitpu.review.server import Review, ReviewServer, audit_of, disagreements
+    from splitpu.review.server import Review, ReviewServer, disagreements
 
     folder = RunFolder.find_trained(run)
     samples = Samples(folder)
@@ -40,23 +40,28 @@ def run_review(run: str, *, asked: ReviewWords, json: bool) -> int:
     progress = server.review.progress()
     if not json:
         print_facts({name: progress[name] for name in ("positive", "negative", "skip")})
-        audit = audit_of(samples, journal) or {}
-        for name in ("accuracy", "prior") if audit else ():
-            value, low, high = audit[name]
-            interval = f"{value:.3f} (95 %: {low:.3f} to {high:.3f})"
-            print_note(f"by {audit['answered']} answers in random order: {name} {interval}")
+        _note_audit(progress["audit"])
         print_note(disagreements(journal))
         print(f"Train with these answers: splitpu refit {in_a_command(folder.path)}")
     return 0
 
 
+def _note_audit(audit: dict[str, Any] | None) -> None:
+    if audit is not None:
+        for name in ("accuracy", "prior"):
+            said = "by {} answers in random order: {} {:.3f} (95 %: {:.3f} to {:.3f})"
+            print_note(said.format(audit["answered"], name, *audit[name]))
+
+
 def _exchange(folder: RunFolder, samples: Any, journal: Journal, asked: ReviewWords, *, json: bool) -> int:
     from splitpu.review.exchange import read_answers, write_questions
+    from splitpu.review.server import audit_of
 
     facts: dict[str, Any] = {"run": str(folder.path)}
     if asked.answers is not None:
         facts["added"] = read_answers(asked.answers, samples, journal, asked.reviewer)
         journal.write_table()
+        _note_audit(None if json else audit_of(samples.data, samples.decision, journal.said()))
     if asked.to is not None:
         done = journal.said()
         rows = [row for row in samples.order(asked.order).tolist() if row not in done][: asked.top]
@@ -71,7 +76,7 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     from splitpu.cli.progress import choose_display
     from splitpu.cli.train import train_and_show
     from splitpu.prior.estimate import ResolvedPrior, within_answers
-    from splitpu.review.server import disagreements
+    from splitpu.review.server import audit_of, disagreements
     from splitpu.runs.folder import load_request
     from splitpu.runs.report_data import changes
     from splitpu.runs.run import begin_run
@@ -90,14 +95,18 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     path = RunFolder.free_path(out, f"{source.title}-refit")
     with display.watching() as watch:
         loaded = load_request(request, display.say, watch)
+    audit = audit_of(loaded.data, loaded.data.labelled, journal.said())  # of which only the prior matters
     plain = dataclasses.replace(loaded, data=dataclasses.replace(loaded.data, answers=None))
     loaded = plain.answered(answers)
     display.note(disagreements(journal))
-    # Answers are no sample, so the prior stays; but none is below what was found.
+    # Answers are no sample, unless they are of an audit, so the prior stays; but none is below what was found.
     prior = ResolvedPrior.from_dict(request.prior, request.prior_source, request.prior_estimate, request.doubts)
     if prior.estimate is not None:
-        estimate = within_answers(prior.estimate, loaded.data)
-        prior = dataclasses.replace(prior, estimate=estimate, value=estimate.value, interval=estimate.interval)
+        estimate = within_answers(prior.estimate, loaded.data, audit)
+        prior = ResolvedPrior(estimate.value, estimate.interval, estimate.source, estimate, estimate.verdicts)
+    elif prior.value is not None and audit and not audit["prior"][1] <= prior.value <= audit["prior"][2]:
+        by = "by {} answers in random order it is {:.3f} ({:.3f} to {:.3f})".format(audit["answered"], *audit["prior"])
+        display.note(f"the prior that was given is {prior.value:.3f}; {by}")
     asked = dataclasses.replace(request, source=source)
     refitted, _ = begin_run(path, asked, folder.config(), prior, loaded)
     display.say(f"data: {loaded.in_words()}")

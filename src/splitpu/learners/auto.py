@@ -33,6 +33,7 @@ SLACK = 1e-3  # of AUC that the mean may be behind the best: less than chance ma
 MEMBERS = 4  # of a mean, at most
 FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
 CERTAIN = 15.0  # how much a label that somebody gave counts beside one that is inferred
+Scored = tuple[AverageNetwork, Floats]  # with its scores out of fold
 STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
 
 
@@ -77,18 +78,12 @@ class Choice:
 
     def table(self) -> list[dict[str, Any]]:
         """One plain row per candidate, best first, for reports and JSON."""
-        return [
-            {
-                "learner": one.name,
-                "auc": one.auc.value,
-                "auc_low": one.auc.low,
-                "auc_high": one.auc.high,
-                "seconds": one.seconds,
-                "chosen": one.chosen,
-                "gain_over_base": None if one.against_base is None else one.against_base.value,
-            }
-            for one in sorted(self.candidates, key=lambda one: -one.auc.value)
-        ]
+        lines = []
+        for one in sorted(self.candidates, key=lambda one: -one.auc.value):
+            ranked = {"learner": one.name, "auc": one.auc.value, "auc_low": one.auc.low, "auc_high": one.auc.high}
+            gain = None if one.against_base is None else one.against_base.value
+            lines.append({**ranked, "seconds": one.seconds, "chosen": one.chosen, "gain_over_base": gain})
+        return lines
 
 
 def choose(
@@ -129,18 +124,8 @@ def choose(
     refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
     fitted, scores = _mean_of([refitted[one.name] for one in members], labelled)
     base_fitted, base_scores = _mean_of([refitted[base.name]], labelled)
-    return Choice(
-        name=" + ".join(one.name for one in members),
-        fitted=fitted,
-        scores=scores,
-        auc=auc_of(scores, labelled),
-        base=base,
-        base_fitted=base_fitted,
-        base_scores=base_scores,
-        candidates=judged,
-        rows_for_choice=len(part.labelled),
-        seconds=time.perf_counter() - started,
-    )
+    name, auc, spent = " + ".join(one.name for one in members), auc_of(scores, labelled), time.perf_counter() - started
+    return Choice(name, fitted, scores, auc, base, base_fitted, base_scores, judged, len(part.labelled), spent)
 
 
 def suited(rows: Rows) -> list[Learner]:
@@ -221,12 +206,8 @@ def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
     candidates = [*choice.candidates, judged]
     if gain.value < -ALIKE * gain.error:
         return replace(choice, candidates=candidates)
-    ways = {
-        f"{choice.name} + {other.name}": _mean_of(
-            [(choice.fitted, choice.scores), (other.fitted, other.scores)], labelled
-        ),
-        other.name: _mean_of([(other.fitted, other.scores)], labelled),
-    }
+    here, there = (choice.fitted, choice.scores), (other.fitted, other.scores)
+    ways = {f"{choice.name} + {other.name}": _mean_of([here, there], labelled), other.name: _mean_of([there], labelled)}
     aucs = {name: auc_of(scores, labelled) for name, (_, scores) in ways.items()}
     name = max(aucs, key=lambda one: aucs[one].value)
     judged.chosen = True
@@ -263,22 +244,19 @@ def taught_answers(
     """The same learners once more, after somebody looked at some unlabelled rows (1 = positive, -1 = negative, 0 = no).
 
     Against a target of "labelled" a known negative says nothing: it was unlabelled before. So the chosen learners are
-    taught again what is known of every row: P and answers for certain, all other rows as probable as the choice found
-    them out of fold. A mean of learners of the known rows alone has as large a part in what is shipped as positives
-    have in U, for so much U lacks to be known negatives itself. Answered rows may have been picked in any way: what
-    judges the learners is P against all of U, as before.
+    taught again what is known of every row: P and answers for certain, all other rows as probable as was found out of
+    fold. The choice without answers keeps a part in what is shipped, the larger the less the answers surprise it:
+    fifty random negatives of a rare class say hardly anything. A mean of learners of the known rows alone has as large
+    a part, in what is shipped and in how probable rows seem, as positives have in U: so much U lacks to be known
+    negatives itself. Answered rows may have been picked in any way: what judges the learners is P against all of U.
     """
-    expected = posteriors(choice.scores, labelled, share)
-    target, weight = what_is_known(expected, labelled, answers)
     given = np.ones(len(labelled)) if sample_weight is None else sample_weight
-    weight = weight * given
-    folds = Task(rows, labelled, weight, None if groups is None else np.asarray(groups), seed).folds(3)
+    folds = Task(rows, labelled, given, None if groups is None else np.asarray(groups), seed).folds(3)
 
-    def again(one: Candidate, weight: Floats) -> tuple[Fitted, Floats]:
-        pupil = one.learner
+    def taught(one: Candidate, target: Floats | Mask, weight: Floats) -> tuple[Fitted, Floats]:
+        pupil, scores = one.learner, np.empty(len(labelled))
         if isinstance(pupil, SplitLearner):  # makes soft labels of its own
             pupil = pupil.student or pupil.base
-        scores = np.empty(len(labelled))
         for fold in (*np.unique(folds), -1):  # the last one leaves no row out
             kept = np.flatnonzero((folds != fold) & (weight > 0))
             fitted = pupil.fit(rows[kept], target[kept], sample_weight=weight[kept], seed=seed)
@@ -287,23 +265,28 @@ def taught_answers(
                 scores[held] = fitted.scores(rows[held])
         return fitted, scores
 
-    found = {one.name: again(one, weight) for one in choice.candidates if one.chosen or one.name == choice.base.name}
-    fitted, scores = _mean_of([found[one.name] for one in choice.candidates if one.chosen], labelled)
-    base_fitted, base_scores = _mean_of([found[choice.base.name]], labelled)
-    choice = replace(choice, base_fitted=base_fitted, base_scores=base_scores)
     candidates, name = choice.candidates, choice.name
+    expected, alone = posteriors(choice.scores, labelled, share), None
+    part = float(expected[~labelled].mean())
     if min((answers < 0).sum(), labelled.sum()) >= FEWEST_KNOWN:
-        started = time.perf_counter()
+        started, known = time.perf_counter(), labelled | (answers != 0)
         pupils = [one for one in candidates if one.name in (choice.base.name, "logistic")]
-        alone, told = _mean_of([again(one, given * (labelled | (answers != 0))) for one in pupils], labelled)
-        part = float(expected[~labelled].mean())
-        fitted = AverageNetwork([fitted, alone]).filled(slope=[1.0, 1.0], share=[1 - part, part])
-        scores = (1 - part) * scores + part * told
-        judged = Candidate("answers alone", choice.base.learner, auc_of(told, labelled), 0.0, told, chosen=True)
+        alone = _mean_of([taught(one, labelled | (answers > 0), given * known) for one in pupils], labelled)
+        expected = posteriors((1 - part) * choice.scores + part * alone[1], labelled, share)
+        judged = Candidate("answers alone", choice.base.learner, auc_of(alone[1], labelled), 0.0, alone[1], chosen=True)
         judged.seconds = time.perf_counter() - started
         candidates, name = [*candidates, judged], f"{name} + {judged.name}"
-    auc = auc_of(scores, labelled)
-    return replace(choice, name=name, fitted=fitted, scores=scores, auc=auc, candidates=candidates)
+    target, weight = what_is_known(expected, labelled, answers)
+    surprise = float(np.abs(target - expected).sum())
+    chosen = [one.name for one in choice.candidates if one.chosen]
+    wanted = {one.name: one for one in choice.candidates if one.name in (*chosen, choice.base.name)}
+    again = {name: taught(one, target, weight * given) for name, one in wanted.items()}
+    told = [_mean_of([again[one] for one in names], labelled) for names in ([choice.base.name], chosen)]
+    before = [(choice.base_fitted, choice.base_scores), (choice.fitted, choice.scores)]
+    base, found = (_weighted(*both, surprise / (surprise + 1)) for both in zip(before, told, strict=True))
+    fitted, scores = found if alone is None else _weighted(found, alone, part)
+    choice = replace(choice, base_fitted=base[0], base_scores=base[1], candidates=candidates)
+    return replace(choice, name=name, fitted=fitted, scores=scores, auc=auc_of(scores, labelled))
 
 
 def _refitted(one: Candidate, part: Task, task: Task) -> tuple[Fitted, Floats]:
@@ -316,7 +299,7 @@ def _refitted(one: Candidate, part: Task, task: Task) -> tuple[Fitted, Floats]:
     return whole, scores
 
 
-def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[AverageNetwork, Floats]:
+def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> Scored:
     """The mean of calibrated logits of some learners, itself a calibrated logit, and its out-of-fold scores."""
     maps, total = _mean_logits([scores for _, scores in found], labelled)
     # The mean of calibrated logits is too timid where the members differ: it is calibrated once more, as a whole.
@@ -327,6 +310,12 @@ def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[Av
         share=[1 / len(found)] * len(found),
     )
     return whole, slope * total + offset
+
+
+def _weighted(first: Scored, second: Scored, part: float) -> Scored:
+    """The mean of two, in which the second has this part."""
+    whole = AverageNetwork([first[0], second[0]]).filled(slope=[1.0, 1.0], share=[1 - part, part])
+    return whole, (1 - part) * first[1] + part * second[1]
 
 
 def _mean_logits(found: Sequence[Floats], labelled: Mask) -> tuple[list[tuple[float, float]], Floats]:

@@ -16,7 +16,8 @@ from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
-from splitpu.learners.auto import what_is_known
+from splitpu.learners.auto import FEWEST_KNOWN, what_is_known
+from splitpu.learners.catalogue import Logistic
 from splitpu.learners.crossfit import auc_of, compare_auc, fold_numbers, platt
 from splitpu.learners.split_learner import posteriors
 from splitpu.methods.context import Context, Student, Teacher
@@ -37,6 +38,7 @@ MOST_IN_GRAPH = 5_000  # rows: a graph of more takes gigabytes, and so many labe
 _NUMBERS = ("bias", "base_mean", "base_std", "neighbours", "spread_weight")  # of a head; the rest are arrays
 # Of the head and the graph. Tried: penalties 1 to 1000 (flat from 30), 10 to 20 neighbours.
 PENALTY = 30.0  # of the linear head, for features of spread 1 whose products are averaged
+TAUGHT_PENALTY = 10.0  # where it learns how probable every row is
 NEIGHBOURS = 20  # nearest pictures that have a say about one
 REACH = 0.9  # how far labels spread: 0 = to the labelled ones only, towards 1 = everywhere
 SPREAD_WEIGHT = 0.5  # of the spread labels in the student's score; that of the base is 1
@@ -111,7 +113,12 @@ def fit_frozen(
     if answers is not None and np.any(answers):
         said = np.asarray(answers, dtype=np.int8)
         ahead = student is not None and roc_auc_score(mask, student_apart) > roc_auc_score(mask, base_apart)
-        target, weight = what_is_known(posteriors(student_apart if ahead else base_apart, mask, None), mask, said)
+        apart = student_apart if ahead else base_apart
+        expected = posteriors(apart, mask, None)
+        if min((said < 0).sum(), mask.sum()) >= FEWEST_KNOWN:  # what known rows say by themselves, as for tables
+            part, alone = float(expected[~mask].mean()), _known_alone(rows, known + said, mask, seed)
+            expected = posteriors((1 - part) * _unit_spread(apart) + part * alone, mask)
+        target, weight = what_is_known(expected, mask, said)
         known, taught = known + said, np.column_stack([weight, 2 * target - 1])
         base, student = _both_heads(rows, known, taught)
         base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed, taught)
@@ -136,6 +143,16 @@ def out_of_fold_scores(
         if student_head is not None:
             student[out] = frozen_scores(student_head, rows[out])
     return base, student
+
+
+def _known_alone(rows: Floats, known: npt.NDArray[Any], labelled: Mask, seed: int) -> Floats:
+    """Scores out of fold of a logistic regression of labelled rows and known negatives alone."""
+    part, scores = fold_numbers(labelled, FOLDS, seed), np.empty(len(rows))
+    for number in range(FOLDS):
+        taught = (part != number) & (known != 0)
+        told = Logistic(even=False).fit(rows[taught], known[taught] > 0).scores(rows)
+        scores[part == number] = _unit_spread(told)[part == number]
+    return scores
 
 
 def frozen_scores(head: FrozenHead, views: npt.ArrayLike) -> Floats:
@@ -206,26 +223,24 @@ def _both_heads(
     if taught is None:
         weight, bias = balanced_head(standard, known > 0, PENALTY)
     else:
-        weight, bias = weighted_head(standard, taught[:, 0], taught[:, 1], PENALTY)
+        weight, bias = weighted_head(standard, taught[:, 0], taught[:, 1], TAUGHT_PENALTY)
     scores = standard @ weight + bias
-    fixed: dict[str, Any] = {
-        "centre": centre.astype(np.float32),
-        "scale": scale.astype(np.float32),
-        "weight": weight.astype(np.float32),
-        "bias": bias,
-        "base_mean": float(scores.mean()),
-        "base_std": float(scores.std()) or 1.0,
-        "neighbours": min(NEIGHBOURS, len(rows) - 1),
-        "spread_weight": SPREAD_WEIGHT,
-    }
+    arrays = {"centre": centre, "scale": scale, "weight": weight}
+    fixed: dict[str, Any] = {name: one.astype(np.float32) for name, one in arrays.items()}
+    fixed |= {"bias": bias, "base_mean": float(scores.mean()), "base_std": float(scores.std()) or 1.0}
+    fixed |= {"neighbours": min(NEIGHBOURS, len(rows) - 1), "spread_weight": SPREAD_WEIGHT}
     nobody, nothing = np.empty((0, rows.shape[1]), np.float32), np.empty(0, np.float32)
     base = FrozenHead(**fixed, reference=nobody, spread=nothing)
     if len(rows) > MOST_IN_GRAPH:
         return base, None
     unit = _unit(standard)
     spread = spread_labels(unit @ unit.T, known, fixed["neighbours"], REACH)
-    spread = (spread - spread.mean()) / (float(spread.std()) or 1.0)
+    spread = _unit_spread(spread)
     return base, FrozenHead(**fixed, reference=unit.astype(np.float32), spread=spread.astype(np.float32))
+
+
+def _unit_spread(scores: Floats) -> Floats:
+    return np.asarray((scores - scores.mean()) / (float(scores.std()) or 1.0), np.float64)
 
 
 def _unit(rows: Floats) -> Floats:

@@ -223,15 +223,7 @@ def split_rows(context: Context, rows: Rows, out_of_fold: Floats) -> SplitResult
     easy = found.easy[unlabelled]
     if answers is not None:
         easy = easy | (answers[rows.numbers][unlabelled] != 0)
-    return SplitResult(
-        rows=rows.numbers[unlabelled],
-        agrees=easy,
-        easy=easy,
-        taught=easy,
-        teacher_probability=posterior[unlabelled],
-        agreement=(found.agreement,),
-        epoch=found.stages,
-        tau=tau,
-        reached=found.agreement > tau,
-        key="",
-    )
+    agreed = found.agreement
+    how: dict[str, Any] = {"agreement": (agreed,), "epoch": found.stages, "tau": tau, "reached": agreed > tau}
+    which: dict[str, Any] = {"rows": rows.numbers[unlabelled], "agrees": easy, "easy": easy, "taught": easy}
+    return SplitResult(**which, teacher_probability=posterior[unlabelled], **how, key="")

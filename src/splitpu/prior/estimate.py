@@ -417,11 +417,17 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
 
 
-def within_answers(estimate: PriorEstimate, data: PUData) -> PriorEstimate:
+def within_answers(estimate: PriorEstimate, data: PUData, audit: Mapping[str, Any] | None = None) -> PriorEstimate:
     """No prior leaves fewer positives, or fewer negatives, than somebody has already found in the population.
 
-    That is all answers say: rows that somebody chose to look at are no sample, whatever their share of positives.
+    That is all answers say: rows that somebody chose to look at are no sample, whatever their share of positives. Those
+    of an audit are one, and are believed where their interval is the narrower one, or leaves the estimate out.
     """
+    if audit is not None:
+        value, low, high = audit["prior"]
+        if high - low < estimate.interval[1] - estimate.interval[0] or not low <= estimate.value <= high:
+            method = f"{audit['answered']} answers in random order"
+            estimate = replace(estimate, value=value, interval=(low, high), method=method, verdicts=())
     found = data.labels_known[data.population]
     least, most = float((found > 0).mean()), 1 - float((found < 0).mean())
     if data.answers is None or least <= estimate.value <= most:

@@ -137,13 +137,10 @@ class Journal:
 
     def write_table(self) -> None:
         """Make `answers.csv` of the journal."""
-        heading = ["index", "name", "answer", "reviewers", "said", "order", "time"]
-        lines = []
+        heading, lines = ["index", "name", "answer", "reviewers", "said", "order", "time"], []
         for row, said in sorted(self.said().items()):
-            entries = list(said.by.values())
-            words = [" ".join(getattr(entry, part) for entry in entries) for part in ("answer",)]
-            names, last = ", ".join(entry.reviewer for entry in entries), entries[-1]
-            lines.append((row, said.name, said.verdict or "skip", names, *words, last.order, last.time))
+            words, last = " ".join(one.answer for one in said.by.values()), list(said.by.values())[-1]
+            lines.append((row, said.name, said.verdict or "skip", ", ".join(said.by), words, last.order, last.time))
         with replacing(self.table) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
             write_csv(file, heading, lines)
 

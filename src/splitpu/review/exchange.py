@@ -11,12 +11,13 @@ from typing import Any
 
 from splitpu.errors import InputError
 from splitpu.review.answers import Answer, Entry, Journal
-from splitpu.review.samples import Samples
+from splitpu.review.samples import DRAWN, Samples
 from splitpu.utils.files import ends_in, replacing
 from splitpu.utils.reading import MOST_LINE, Guarded, json_loads
 from splitpu.utils.text import cell, from_cell
 
 KINDS = ".json (Label Studio), .jsonl (Prodigy) or .csv"
+Raw = tuple[Any, str, Any, str, Any]  # index, name, answer and reviewer of a sample, and why it was asked
 _WORDS: dict[str, Answer] = {
     **dict.fromkeys(("positive", "pos", "accept", "yes", "1", "true", "p"), "positive"),
     **dict.fromkeys(("negative", "neg", "reject", "no", "0", "-1", "false", "n"), "negative"),
@@ -33,9 +34,8 @@ def write_questions(path: Path, samples: Samples, rows: Sequence[int], order: st
         if ends_in(path, ".csv"):
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["index", "name", "probability", "why", "answer"])
-            writer.writerows(
-                [one["index"], cell(one["name"]), one["probability"], cell(one["why"]), ""] for one in questions
-            )
+            lines = ([one["index"], cell(one["name"]), one["probability"], cell(one["why"]), ""] for one in questions)
+            writer.writerows(lines)
         elif ends_in(path, ".jsonl"):
             for one in questions:
                 shown = {name: one[name] for name in ("text", "image") if name in one}
@@ -80,8 +80,8 @@ def read_answers(path: Path, samples: Samples, journal: Journal, reviewer: str) 
     return added
 
 
-def _entry(raw: tuple[Any, str, Any, str], samples: Samples, reviewer: str) -> Entry:
-    index, name, word, who = raw
+def _entry(raw: Raw, samples: Samples, reviewer: str) -> Entry:
+    index, name, word, who, why = raw
     answer = _WORDS.get(str(word).strip().lower())
     if answer is None:
         raise InputError(f"{word!r:.40} about {name or index!r} is no answer: write positive, negative or skip")
@@ -96,26 +96,24 @@ def _entry(raw: tuple[Any, str, Any, str], samples: Samples, reviewer: str) -> E
     if name and name != samples.names[row]:
         own = samples.names[row]
         raise InputError(f"row {row} is {own!r:.60} in the run, and {name!r:.60} here: another run's answers")
-    return Entry(row, samples.names[row], answer, who or reviewer, "imported")
+    order = "random" if str(why).startswith(DRAWN) else "imported"  # what was drawn at random is of an audit
+    return Entry(row, samples.names[row], answer, who or reviewer, order)
 
 
-def _raw(path: Path, guarded: Guarded) -> Iterator[tuple[Any, str, Any, str]]:
-    """Index, name, answer and reviewer of every sample that was answered."""
+def _raw(path: Path, guarded: Guarded) -> Iterator[Raw]:
+    """Every sample that was answered."""
     try:
         if ends_in(path, ".csv"):
             for line in guarded.rows():
                 if line.get("answer"):
-                    yield (
-                        line.get("index"),
-                        from_cell(line.get("name") or ""),
-                        line["answer"],
-                        line.get("reviewer") or "",
-                    )
+                    name = from_cell(line.get("name") or "")
+                    yield line.get("index"), name, line["answer"], line.get("reviewer") or "", line.get("why")
         elif ends_in(path, ".jsonl"):
             for line in (json_loads(one) for one in guarded.text(MOST_LINE).splitlines() if one.strip()):
                 meta = line.get("meta", {})
                 if "answer" in line:
-                    yield meta.get("index"), meta.get("name", ""), line["answer"], str(line.get("_annotator_id") or "")
+                    who = str(line.get("_annotator_id") or "")
+                    yield meta.get("index"), meta.get("name", ""), line["answer"], who, meta.get("why")
         elif ends_in(path, ".json"):
             yield from _label_studio(guarded.json())
         else:
@@ -124,7 +122,7 @@ def _raw(path: Path, guarded: Guarded) -> Iterator[tuple[Any, str, Any, str]]:
         raise InputError(f"{path} does not exist: check the path") from None
 
 
-def _label_studio(tasks: Any) -> Iterator[tuple[Any, str, Any, str]]:
+def _label_studio(tasks: Any) -> Iterator[Raw]:
     """Of whole exports every annotation, of the short form (JSON-MIN) its one answer."""
     for task in tasks:
         about = task.get("data", task)
@@ -133,6 +131,7 @@ def _label_studio(tasks: Any) -> Iterator[tuple[Any, str, Any, str]]:
             who = who.get("email", who.get("id", "")) if isinstance(who, dict) else who
             chosen = [choice for one in made.get("result", []) for choice in one.get("value", {}).get("choices", [])]
             word = "skip" if made.get("was_cancelled") or not chosen else chosen[0]
-            yield about.get("index"), about.get("name", ""), word, str(who)
+            yield about.get("index"), about.get("name", ""), word, str(who), about.get("why")
         if "annotations" not in task and task.get("label"):
-            yield about.get("index"), about.get("name", ""), task["label"], str(task.get("annotator", ""))
+            who = str(task.get("annotator", ""))
+            yield about.get("index"), about.get("name", ""), task["label"], who, about.get("why")

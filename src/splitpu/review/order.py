@@ -75,21 +75,21 @@ def spread(first: Indices, features: Floats, doubt: Floats) -> Indices:
     return found
 
 
-def audit(truth: Mask, decisions: Mask, unlabelled: int, labelled: int) -> dict[str, Any] | None:
-    """Accuracy on unlabelled rows and prior from answers about a random draw of them: values with 95 % intervals.
+def audit(truth: Mask, decisions: Mask, among: int, known: tuple[int, int] = (0, 0)) -> dict[str, Any] | None:
+    """Accuracy on the rows that answers are a random draw of, and the prior: values with 95 % intervals.
 
-    None where nobody answered. `labelled` is how many positives belong to the population besides: those that are
-    labelled, or 0 in case-control.
+    None where nobody answered. `among` is how many rows they were drawn from; `known` how many positives and negatives
+    the population has besides: labelled rows that belong to it, and what was answered in another order.
 
-    >>> found = audit(np.arange(100) < 30, np.arange(100) < 40, unlabelled=1000, labelled=100)
+    >>> found = audit(np.arange(100) < 30, np.arange(100) < 40, 1000, (100, 0))
     >>> round(found["accuracy"][0], 2), round(found["prior"][0], 3)
     (0.9, 0.364)
     """
     if not len(truth):
         return None
-    right = share_of(int((truth == decisions).sum()), len(truth), unlabelled)
-    shares = share_of(int(truth.sum()), len(truth), unlabelled)
-    value, low, high = ((one * unlabelled + labelled) / (unlabelled + labelled) for one in shares)
+    right = share_of(int((truth == decisions).sum()), len(truth), among)
+    shares = share_of(int(truth.sum()), len(truth), among)
+    value, low, high = ((one * among + known[0]) / (among + sum(known)) for one in shares)
     return {"answered": len(truth), "accuracy": right, "prior": (value, low, high)}
 
 

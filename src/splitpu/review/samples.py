@@ -24,6 +24,7 @@ from splitpu.utils.text import from_cell
 
 MOST_COMPARED = 5_000  # rows that a value's place is found among
 MOST_POSITIVES = 500  # labelled rows that are looked through for the nearest
+DRAWN = "drawn at random"  # why a sample is asked about in an audit
 SMALL = 8  # pixels along each side, by which pictures are compared
 _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 MOST_BYTES = 1 << 26
@@ -91,10 +92,10 @@ class Samples:
     def reason(self, row: int, order: str) -> str:
         """Why a sample was asked about, in words."""
         p, q = self.probability[row], self.teacher[row]
-        words = {"random": "drawn at random", "likely": f"among the likeliest, {p:.0%}"}.get(order, "")
+        words = {"random": DRAWN, "likely": f"among the likeliest, {p:.0%}"}.get(order, "")
         if not words:
             apart = f"; its teacher said {q:.0%}" if abs(p - q) > 0.1 else ""
-            words = f"near the cut: {p:.0%}{apart}"
+            words = f"{'near' if abs(p - 0.5) < 0.25 else 'of those left nearest to'} the cut: {p:.0%}{apart}"
         return words + (f"; {self.why[row]}" if self.why[row] else "")
 
     # ---------------------------------------------------------------------------------------------------- what it shows
@@ -185,7 +186,8 @@ class Samples:
         try:
             value, numbers = float(own), [np.array([float(one) for one in kind]) for kind in among]
         except (TypeError, ValueError):
-            shares = [float(np.mean([one == own for one in kind])) if kind else None for kind in among]
+            many = 2 * len({str(one) for one in among[1]}) > len(among[1])  # names or texts: nobody shares theirs
+            shares = [float(np.mean([one == own for one in kind])) if kind and not many else None for kind in among]
             return Fact(name, shown(own), False, shares[0], shares[1])
         places = [float((one < value).mean() + (one == value).mean() / 2) if len(one) else None for one in numbers]
         return Fact(name, shown(own), True, places[0], places[1])

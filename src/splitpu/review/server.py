@@ -17,12 +17,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
+from splitpu.data.pudata import PUData
 from splitpu.data.tables.read import shown
 from splitpu.errors import InputError
 from splitpu.review.answers import SIGN, Entry, Journal, Said
 from splitpu.review.order import Order, audit
 from splitpu.review.samples import Samples
 from splitpu.runs.serve import LocalHandler, LocalServer
+from splitpu.types import Mask
 from splitpu.utils.reading import json_loads
 from splitpu.utils.text import listed
 
@@ -70,14 +72,9 @@ class Review:
         """What a list shows of a sample."""
         mine = None if said is None else said.by.get(self.reviewer)
         others = [] if said is None or mine is None else [one for one in said.by.values() if one is not mine]
-        return {
-            "index": row,
-            "place": self.places.get(row),
-            "name": self.name(row),
-            "probability": round(float(self.samples.probability[row]), 4),
-            "mine": None if mine is None else mine.answer,
-            "others": [{"reviewer": one.reviewer, "answer": one.answer} for one in others],
-        }
+        about: dict[str, Any] = {"index": row, "place": self.places.get(row), "name": self.name(row)}
+        about |= {"probability": round(float(self.samples.probability[row]), 4), "mine": mine.answer if mine else None}
+        return about | {"others": [{"reviewer": one.reviewer, "answer": one.answer} for one in others]}
 
     def whole(self, row: int) -> dict[str, Any]:
         """All that is shown of a sample."""
@@ -117,26 +114,23 @@ class Review:
         said = self.journal.said() if said is None else said
         mine = [one.by[self.reviewer] for row, one in said.items() if self.reviewer in one.by and row in self.places]
         counts = {word: sum(entry.answer == word for entry in mine) for word in ("positive", "negative", "skip")}
-        found = audit_of(self.samples, self.journal, said)
-        return {
-            **counts,
-            "answered": len(mine),
-            "total": len(self.rows),
-            "disagreement": sum(one.verdict == "disagreement" for one in said.values()),
-            "audit": found,
-        }
+        differ = sum(one.verdict == "disagreement" for one in said.values())
+        counts |= {"answered": len(mine), "total": len(self.rows), "disagreement": differ}
+        return counts | {"audit": audit_of(self.samples.data, self.samples.decision, said)}
 
 
-def audit_of(samples: Samples, journal: Journal, said: dict[int, Said] | None = None) -> dict[str, Any] | None:
-    """Accuracy and prior by the answers that were given in random order; other answers say nothing of them."""
-    said = journal.said() if said is None else said
-    drawn = [one for one in said.values() if all(entry.order == "random" for entry in one.by.values())]
-    decided = [(one.index, SIGN[one.verdict] > 0) for one in drawn if one.verdict in SIGN]
-    data = samples.data
-    rows, truth = (np.array([one[part] for one in decided], dtype=kind) for part, kind in ((0, np.int64), (1, bool)))
-    labelled = len(data.positives) if data.scenario == "single-training-set" else 0
-    found = audit(truth, samples.decision[rows], len(data.unlabelled), labelled)
-    return None if found is None else found | {"undecided": len(drawn) - len(decided)}
+def audit_of(data: PUData, decisions: Mask, said: dict[int, Said]) -> dict[str, Any] | None:
+    """Accuracy and prior by the answers that were given in random order; rows answered in another one are known."""
+    known = data.labels_known.copy()
+    drawn = {row: all(entry.order == "random" for entry in one.by.values()) for row, one in said.items()}
+    decided = {row: SIGN[one.verdict] for row, one in said.items() if one.verdict in SIGN}
+    for row, sign in decided.items():
+        known[row] = 0 if drawn[row] else sign
+    rows = np.array([row for row in decided if drawn[row]], dtype=np.int64)
+    truth = np.array([decided[row] > 0 for row in rows.tolist()], dtype=bool)
+    signs = known[data.population]
+    found = audit(truth, decisions[rows], int((signs == 0).sum()), (int((signs > 0).sum()), int((signs < 0).sum())))
+    return None if found is None else found | {"undecided": sum(drawn.values()) - len(rows)}
 
 
 class _Handler(LocalHandler):
@@ -177,11 +171,8 @@ class _Handler(LocalHandler):
             row = int(rest)
             if not 0 <= row < len(review.samples.data):
                 raise InputError(f"there is no row {row}")
-            whole = review.samples.original(row) if part == "original" else None
-            content, kind = whole or (
-                review.samples.picture(row, int(first["at"]) if "at" in first else None),
-                "image/png",
-            )
+            content, kind = (review.samples.original(row) if part == "original" else None) or (b"", "image/png")
+            content = content or review.samples.picture(row, int(first["at"]) if "at" in first else None)
             return self.send(HTTPStatus.OK, content, kind)
         return self.send(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
 

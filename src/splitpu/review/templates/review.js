@@ -51,7 +51,7 @@ function image(row, at, original) {
 function place(fact) {
   const cell = make("td", undefined, "place");
   if (!fact.number) {
-    cell.append(make("span", `${percent(fact.positives)} of positives, ${percent(fact.everyone)} of all`, "words"));
+    if (fact.everyone !== null) cell.append(make("span", `${percent(fact.positives ?? 0)} of positives, ${percent(fact.everyone)} of all`, "words"));
     return cell;
   }
   const track = make("div", undefined, "track");
@@ -85,7 +85,7 @@ function look() {
   if (!picture) return;
   // A narrower window is more contrast about the level.
   picture.style.filter = `brightness(${2 - $("level").value / 100}) contrast(${100 / $("window").value})`;
-  picture.style.width = `calc(min(100%, 52vh) * ${$("zoom").value / 100})`;
+  picture.style.width = `calc(min(100%, var(--tall)) * ${$("zoom").value / 100})`;
 }
 
 function slice() {
@@ -159,6 +159,7 @@ async function refresh() {
 }
 
 async function answer(word) {
+  if (grid) $("said").textContent = "open a sample of the grid to answer about it";
   if (!shown || grid) return;
   const row = shown.index, name = shown.name;
   progress(await ask("answer", { index: row, answer: word }));  // on disk when this returns
