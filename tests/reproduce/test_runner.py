@@ -305,7 +305,7 @@ def test_series_of_the_figures(smoked: Smoke) -> None:
     gallery = smoked.line("gallery")["series"]
     assert len(gallery) == 4 and all(s["png"].startswith("data:image/png") for g in gallery.values() for s in g)
     choice = smoked.line("recipe-choice")
-    assert set(choice["selection"]) == {"pu_accuracy", "nnpu_value"} and choice["held_out_positives"] == 10
+    assert set(choice["selection"]) == {"pu_accuracy", "nnpu_value", "pu_auc"} and choice["held_out_positives"] == 10
 
 
 def test_smoke_is_rendered(smoked: Smoke) -> None:
