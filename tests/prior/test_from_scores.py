@@ -69,7 +69,7 @@ def test_scenarios_differ_by_the_labelled_rows_only() -> None:
     scores, known, _ = drawn(2000, 0.2, 2.5, 100)
     single, apart = (prior_from_scores(scores, known, scenario=one) for one in ("single-training-set", "case-control"))
     assert apart.value == apart.among_unlabelled
-    assert single.among_unlabelled == pytest.approx(apart.among_unlabelled, rel=0.05)  # rows apart say nothing of labels
+    assert single.among_unlabelled == pytest.approx(apart.among_unlabelled, rel=0.05)  # rows say more than labels
     assert single.value == pytest.approx((single.among_unlabelled * 1900 + 100) / 2000)
     assert in_population(0.25, 10, 90, "single-training-set") == pytest.approx((0.25 * 90 + 10) / 100)
 
