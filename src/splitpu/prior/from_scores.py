@@ -5,7 +5,8 @@ Where classes overlap the truth lies below it, and for rare positives far below,
 by a factor there. What helps is the shape of the whole curve of P against U. Here one rising transform of the scores
 is assumed under which positives and negatives are normal with (nearly) equal spread, so that U is a mixture of the
 two; the share, the distance and the spread are then weighed by how well they explain the order in which labelled and
-unlabelled rows come. Only the order of the scores is used, never their scale.
+unlabelled rows come. Only the order of the scores is used, never their scale; where it says little, what is assumed of
+the part of the positives that people label decides.
 """
 
 from dataclasses import dataclass
@@ -85,17 +86,21 @@ def prior_from_scores(
     The scores must come from models that did not see the row, and a higher score must mean more like a labelled row.
     In a single training set the labelled rows belong to the population, in case-control data U alone is its sample.
     """
+    from scipy.stats import beta
+
     values, known = checked_rows(scores, labelled)
     check_scenario(scenario)
     positives, others = int(known.sum()), int((~known).sum())
     shares, weights, excludes_nothing = posterior(counted(values, known))
     low, middle, high = _quantiles(shares, weights)
-    all_labelled = scenario == "single-training-set" and high * others < max(NOTHING_LEFT * positives, 1.0)
-    if scenario == "single-training-set":
-        # Where classes overlap rows say little, and it matters what part of the positives people label. Not to be
-        # asked where all may be labelled: that is what this holds to be unlikely.
+    single = scenario == "single-training-set"
+    all_labelled = single and high * others < max(NOTHING_LEFT * positives, 1.0)
+    if single:
+        # Where classes overlap rows say little, and it matters what part of the positives people label: its density, as
+        # one of the share. Not asked where all may be labelled, which it holds to be unlikely.
         part = positives / (positives + shares * others)
-        low, middle, high = _quantiles(shares, weights * _labelled_in_part(part, shares))
+        weights *= beta.pdf(part, *_LABELLED) * part**2 * np.sqrt(shares * (1 - shares))
+        low, middle, high = _quantiles(shares, weights)
     low = 0.0 if excludes_nothing else low
     bound = share_bound(values[known], values[~known])
     value, lowest, highest, most = (
@@ -105,18 +110,9 @@ def prior_from_scores(
     return ScoredPrior(value, (lowest, highest), *of_unlabelled, most, excludes_nothing, all_labelled, positives)
 
 
-def _quantiles(shares: Floats, weights: Floats) -> tuple[float, float, float]:
+def _quantiles(shares: Floats, weights: Floats) -> tuple[float, ...]:
     cumulated = np.cumsum(weights) / weights.sum()
-    low, middle, high = (float(np.interp(part, cumulated, shares)) for part in (_CONFIDENCE[0], 0.5, _CONFIDENCE[1]))
-    return low, middle, high
-
-
-def _labelled_in_part(part: Floats, shares: Floats) -> Floats:
-    """How likely these shares are by the part of all positives that is labelled then, beside `_weighed` without it."""
-    from scipy.stats import beta
-
-    weight: Floats = beta.pdf(part, *_LABELLED) * part**2 * np.sqrt(shares * (1 - shares))
-    return weight
+    return tuple(np.interp((_CONFIDENCE[0], 0.5, _CONFIDENCE[1]), cumulated, shares).tolist())
 
 
 def in_population(share: float, positives: int, unlabelled: int, scenario: Scenario) -> float:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class TextColumn:
     found_in: tuple[int, ...]  # rows that hold each word
     rows: int  # of how many
     flag_missing: bool  # whether one more number says that there was no text
+    is_converted: ClassVar = True  # a word is no number
 
     @classmethod
     def fit(cls, name: str, cells: Sequence[Any]) -> "tuple[TextColumn | None, str]":
@@ -65,11 +66,6 @@ class TextColumn:
     def feature_names(self) -> list[str]:
         words = [f"{self.name}: {word}" for word in self.words]
         return words + ([f"{self.name} is missing"] if self.flag_missing else [])
-
-    @property
-    def is_converted(self) -> bool:
-        """Always: a word is no number."""
-        return True
 
     def encode(self, cells: Sequence[Any], where: str) -> Any:
         """A sparse matrix with one line a row, each of length 1, or 0 where no word is known."""
@@ -102,6 +98,7 @@ class SentenceColumn:
     name: str
     folder: str
     length: int
+    is_converted: ClassVar = True
 
     @classmethod
     def fit(cls, name: str, folder: str) -> "tuple[SentenceColumn, str]":
@@ -113,12 +110,7 @@ class SentenceColumn:
     def feature_names(self) -> list[str]:
         return [f"{self.name}: number {number}" for number in range(self.length)]
 
-    @property
-    def is_converted(self) -> bool:
-        return True
-
     def encode(self, cells: Sequence[Any], where: str) -> Any:
-        """Vectors of length 1."""
         vectors = _sentence_vectors(_texts(cells, f"column {self.name!r} of {where}"), self.folder)
         if vectors.shape[1] != self.length:
             raise InputError(f"{self.folder} holds another sentence model than that of the training: put it back.")
