@@ -128,11 +128,13 @@ def _sentence_vectors(texts: Sequence[str], folder: str) -> Any:
         from transformers import AutoModel, AutoTokenizer
     except ImportError as error:
         raise InputError("sentence models need the package transformers: pip install 'splitpu[sentences]'") from error
+    plain: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder} holds no sentence model with config.json and model.safetensors: {error}") from error
+        tokenizer = AutoTokenizer.from_pretrained(folder, **plain)
+        model = AutoModel.from_pretrained(folder, use_safetensors=True, **plain).eval()
+    except Exception as error:  # whatever a damaged or hostile folder makes of it
+        what = "no sentence model that can be read (config.json, a tokenizer, model.safetensors)"
+        raise InputError(f"{folder} holds {what}: {error!s:.200}") from error
     order = np.argsort([len(text) for text in texts], kind="stable")  # texts of one length have nothing to fill up
     found = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
     how = {"padding": True, "truncation": True, "max_length": LONGEST_SENTENCE, "return_tensors": "pt"}
