@@ -251,7 +251,11 @@ def table(path: Path) -> str:
     every = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     names = dict.fromkeys(line["set"] for line in every)
     sets = {name: means_of([line for line in every if line["set"] == name]) for name in names}
-    sets = {name: means for name, means in sets.items() if OURS in means and len(means) > 3}
+    alone = {name: means for name, means in sets.items() if OURS in means}
+    sets = {name: means for name, means in alone.items() if len(means) > 3}
+    told = told_without_test_rows([line for line in every if "auc_estimated" in line], alone)
+    if not sets:
+        return "\n".join(told)
     head = "set | splitpu | its base | best peer | best naive | all labels | AP | best other | F1 | best other | CPU s"
     written = [f"| {head} |", "|---" * 11 + "|"]
     for name, means in sets.items():
@@ -271,7 +275,7 @@ def table(path: Path) -> str:
             f"\n{figure.upper()}: at or above the best other on {reached} of {len(gaps)} sets, less than a point below "
             f"on {near}; least {gaps[worst]:+.2f} ({worst}), mean {np.mean(list(gaps.values())):+.2f}"
         )
-    return "\n".join([*written, *told_without_test_rows([line for line in every if "auc_estimated" in line], sets)])
+    return "\n".join([*written, *told])
 
 
 def means_of(lines: list[dict[str, Any]]) -> dict[str, dict[str, float]]:

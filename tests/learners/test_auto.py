@@ -137,3 +137,17 @@ def test_negatives_that_everybody_expected_change_little() -> None:
     surprising = np.where(np.isin(np.arange(1500), likely), -1, 0).astype(np.int8)
     learned = auto.taught_answers(choice, rows, labelled, surprising, share=0.015)
     assert kept > 0.5 > learned.fitted.members[0].share.tolist()[0]
+
+
+def test_leaving_out_the_column_that_labels_depend_on_is_a_remedy() -> None:
+    """Positives are labelled the likelier, the larger a column that says nothing of the class."""
+    gains = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        truth = np.arange(1500) < 600
+        rows = np.stack([rng.normal(size=1500) + 1.5 * truth, rng.normal(size=1500)], axis=1)
+        known = truth & (rng.random(1500) < 0.4 / (1 + np.exp(-4 * rows[:, 1])))
+        scores = [choose(part, known, seed=seed, candidates=["logistic"]).scores for part in (rows, rows[:, :1])]
+        with_it, without = (roc_auc_score(truth, one) for one in scores)
+        gains.append(without - with_it)
+    assert min(gains) > 0.02

@@ -68,7 +68,8 @@ def test_a_table_in_which_every_positive_is_labelled_is_recognised() -> None:
 def test_scenarios_differ_by_the_labelled_rows_only() -> None:
     scores, known, _ = drawn(2000, 0.2, 2.5, 100)
     single, apart = (prior_from_scores(scores, known, scenario=one) for one in ("single-training-set", "case-control"))
-    assert apart.value == single.among_unlabelled == apart.among_unlabelled
+    assert apart.value == apart.among_unlabelled
+    assert single.among_unlabelled == pytest.approx(apart.among_unlabelled, rel=0.05)  # rows say more than labels
     assert single.value == pytest.approx((single.among_unlabelled * 1900 + 100) / 2000)
     assert in_population(0.25, 10, 90, "single-training-set") == pytest.approx((0.25 * 90 + 10) / 100)
 
@@ -110,6 +111,21 @@ def test_the_likelihood_is_that_of_a_mixture_of_two_bells(monkeypatch: pytest.Mo
         for which, spread in enumerate((math.exp(-0.2), 1.0)):
             for number, share in enumerate((0.05, 0.4)):
                 assert got[at, which, number] == pytest.approx(by_hand(share, distance, spread), abs=0.02)
+
+
+def test_where_rows_say_little_the_part_that_is_labelled_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the density of a beta distribution in the hidden positives, written down anew on a grid of counts."""
+    scores, known, _ = drawn(1500, 0.4, 0.8, 180)
+    shares, weights, _ = posterior(counted(scores, known))
+    hidden = shares * 1320
+    part = 180 / (180 + hidden)
+    density = part ** (0.5 - 1) * (1 - part) ** (2.0 - 1) * 180 / (180 + hidden) ** 2  # of the number hidden
+    even = 1 / np.sqrt(shares * (1 - shares))  # what `posterior` has taken, as a density of the share
+    cumulated = np.cumsum(weights * density / even)
+    middle = float(np.interp(0.5 * cumulated[-1], cumulated, shares))
+    found = prior_from_scores(scores, known)
+    assert found.among_unlabelled == pytest.approx(middle, rel=1e-6)
+    assert found.interval[1] - found.interval[0] < 0.9 * (1 - 0.12)
 
 
 def test_the_bound_is_exact_where_it_can_be_counted() -> None:

@@ -82,6 +82,7 @@ class DataWords:
             feature.
         ignore: For tables: columns not to use as features, such as dates or what was filled in because of the label.
         text: For tables: columns of free text, whose words become features (TF-IDF). Long texts are found without it.
+            COLUMN=FOLDER reads the texts with the sentence model in a folder (needs transformers).
         group: For tables: the column that says which rows belong together, such as a patient's. No fold in which
             learners are judged cuts them apart, and it is not used as a feature.
     """

@@ -177,7 +177,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     channels : {"auto", "last", "first"}
         Where the channels of images are, which "auto" sees if there are 1, 3 or 4 of them on one side alone.
     text : None or list of str
-        Columns of a data frame that hold free text, besides those that are found to: their words become TF-IDF.
+        Columns of a data frame that hold free text, besides those that are found to: their words become TF-IDF, or of
+        "column=folder" vectors of the sentence model in that folder.
     layers : None or (str, str)
         The names of the first block and the last hidden layer of your own network, if it returns the logit alone.
     device : str

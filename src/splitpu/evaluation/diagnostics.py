@@ -44,7 +44,8 @@ class LabellingCheck:
             verdict = (
                 f"the labelled positives do not look like a random draw of the positives: {judge} tells them from "
                 f"unlabelled rows that are just as clearly positive (AUC {auc:.2f}, {limit} is expected), so the prior "
-                "and all figures may be off; label positives drawn at random, or at least some of every kind"
+                "and all figures may be off; label positives drawn at random, or at least some of every kind, or leave "
+                "out the columns by which they were picked and give the prior yourself"
             )
         return cls(doubtful, auc, error, verdict, expected)
 

@@ -5,7 +5,8 @@ Where classes overlap the truth lies below it, and for rare positives far below,
 by a factor there. What helps is the shape of the whole curve of P against U. Here one rising transform of the scores
 is assumed under which positives and negatives are normal with (nearly) equal spread, so that U is a mixture of the
 two; the share, the distance and the spread are then weighed by how well they explain the order in which labelled and
-unlabelled rows come. Only the order of the scores is used, never their scale.
+unlabelled rows come. Only the order of the scores is used, never their scale; where it says little, what is assumed of
+the part of the positives that people label decides.
 """
 
 from dataclasses import dataclass
@@ -33,10 +34,9 @@ _NOT_EXCLUDED = 1.92  # the same, for a 95 % statement about one number
 
 # What is thought likely before a row is seen, fitted on development tables (see benchmarks/desk_prior.py).
 _PER_DISTANCE = 1.2  # how much less likely a distance one larger is, as a logarithm
-_POWER = 0.5  # the share is as likely as this power of it, on the scale of its log odds
+_LABELLED = (0.5, 2.0)  # a beta distribution of the part of the positives that is labelled: a fifth, give or take
 _SPREAD = 0.1  # of the logarithm of the ratio of spreads
 _TRUST = 0.85  # how much of the log likelihood is believed: the model is not quite right
-_ABOVE = 0.08  # by how much the log odds come out too high on average
 _DOUBT = 0.1  # standard error of the log odds that no row shows
 
 
@@ -86,20 +86,33 @@ def prior_from_scores(
     The scores must come from models that did not see the row, and a higher score must mean more like a labelled row.
     In a single training set the labelled rows belong to the population, in case-control data U alone is its sample.
     """
+    from scipy.stats import beta
+
     values, known = checked_rows(scores, labelled)
     check_scenario(scenario)
     positives, others = int(known.sum()), int((~known).sum())
     shares, weights, excludes_nothing = posterior(counted(values, known))
-    cumulated = np.cumsum(weights)
-    low, middle, high = (float(np.interp(part, cumulated, shares)) for part in (_CONFIDENCE[0], 0.5, _CONFIDENCE[1]))
+    low, middle, high = _quantiles(shares, weights)
+    single = scenario == "single-training-set"
+    all_labelled = single and high * others < max(NOTHING_LEFT * positives, 1.0)
+    if single:
+        # Where classes overlap rows say little, and it matters what part of the positives people label: its density, as
+        # one of the share. Not asked where all may be labelled, which it holds to be unlikely.
+        part = positives / (positives + shares * others)
+        weights *= beta.pdf(part, *_LABELLED) * part**2 * np.sqrt(shares * (1 - shares))
+        low, middle, high = _quantiles(shares, weights)
     low = 0.0 if excludes_nothing else low
     bound = share_bound(values[known], values[~known])
-    all_labelled = scenario == "single-training-set" and high * others < max(NOTHING_LEFT * positives, 1.0)
     value, lowest, highest, most = (
         in_population(one, positives, others, scenario) for one in (middle, low, high, max(bound, middle))
     )
     of_unlabelled = middle, (low, high)
     return ScoredPrior(value, (lowest, highest), *of_unlabelled, most, excludes_nothing, all_labelled, positives)
+
+
+def _quantiles(shares: Floats, weights: Floats) -> tuple[float, ...]:
+    cumulated = np.cumsum(weights) / weights.sum()
+    return tuple(np.interp((_CONFIDENCE[0], 0.5, _CONFIDENCE[1]), cumulated, shares).tolist())
 
 
 def in_population(share: float, positives: int, unlabelled: int, scenario: Scenario) -> float:
@@ -164,8 +177,8 @@ def posterior(counts: Counts) -> tuple[Floats, Floats, bool]:
     best = max(float(likelihood.max()), float(finer.max()))
     none_now = max(float(none.max()), float(_log_likelihood(counts, distances, np.array([0.0])).max()))
     weights = np.exp(fine - fine.max()).sum((0, 1))
-    wider = np.linspace(odds[0] - 4 * _DOUBT - _ABOVE, odds[-1] + 4 * _DOUBT, 3 * len(odds))
-    kernel = np.exp(-0.5 * ((wider[:, None] - odds + _ABOVE) / _DOUBT) ** 2)
+    wider = np.linspace(odds[0] - 4 * _DOUBT, odds[-1] + 4 * _DOUBT, 3 * len(odds))
+    kernel = np.exp(-0.5 * ((wider[:, None] - odds) / _DOUBT) ** 2)
     blurred = kernel @ weights
     shares: Floats = 1 / (1 + np.exp(-wider))
     return shares, blurred / blurred.sum(), best - none_now < _NOT_EXCLUDED
@@ -195,8 +208,7 @@ def _weighed(counts: Counts, distances: Floats, odds: Floats) -> tuple[Floats, F
     before = (
         -_PER_DISTANCE * distances[:, None, None]
         - 0.5 * (_SPREADS[:, None] / _SPREAD) ** 2
-        + _POWER * np.log(shares)
-        + 0.5 * np.log1p(-shares)
+        + 0.5 * np.log(shares * (1 - shares))
     )
     return _TRUST * likelihood + before, likelihood
 

@@ -1,11 +1,14 @@
 """Free text in tables: found, encoded as scikit-learn does, kept sparse, saved without pickle, and asked again."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from cli_tools import must_do, must_refuse, run_cli
 from sklearn.feature_extraction.text import TfidfVectorizer
 from table_tools import read_table_data, write_csv
@@ -13,7 +16,7 @@ from table_tools import read_table_data, write_csv
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.data.tables import read
 from splitpu.data.tables.encode import TableRecipe, TableSource
-from splitpu.data.tables.text_columns import MOST_WORDS, TextColumn, is_free_text
+from splitpu.data.tables.text_columns import MOST_WORDS, SentenceColumn, TextColumn, is_free_text, kinds_of_texts
 from splitpu.errors import InputError, ModelFileError
 from splitpu.runs.folder import RunFolder
 
@@ -180,3 +183,51 @@ def test_a_comparison_of_texts_is_one_of_learners(tmp_path: Path, capsys: pytest
         capsys, *asked, "--out", tmp_path / "run", saying="groups is for learners, and vpu trains networks here"
     )
     assert not (tmp_path / "run").exists()
+
+
+def tiny_sentence_model(folder: Path, size: int) -> Path:
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "very", "tea"]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    how = {"num_attention_heads": 1, "intermediate_size": 8, "max_position_embeddings": 32}
+    config = transformers.BertConfig(len(words), hidden_size=size, num_hidden_layers=1, **how)
+    torch.manual_seed(0)
+    transformers.BertModel(config).save_pretrained(folder)
+    transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+def test_a_sentence_model_reads_a_column(tmp_path: Path) -> None:
+    folder = tiny_sentence_model(tmp_path / "model", 8)
+    cells = ["good tea", "very very bad tea", None, "good tea"]
+    recipe, notes = TableRecipe.fit({"remark": cells}, kinds={"remark": f"text={folder}"})
+    again = TableRecipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
+    assert again == recipe and "8 numbers of the sentence model" in notes[0]
+    rows = recipe.columns[0].encode(cells, "X")
+    assert rows.shape == (4, 8) and np.allclose((rows**2).sum(1), 1, atol=1e-5)
+    assert np.allclose(rows[0], rows[3], atol=1e-6) and not np.allclose(rows[0], rows[1], atol=1e-3)
+
+    from transformers import AutoModel, AutoTokenizer
+
+    alone = AutoTokenizer.from_pretrained(str(folder))([cells[1]], return_tensors="pt")  # nothing is filled up
+    mean = AutoModel.from_pretrained(str(folder)).eval()(**alone).last_hidden_state[0].mean(0)
+    assert np.allclose(rows[1], (mean / mean.norm()).detach().numpy(), atol=1e-5)
+    tiny_sentence_model(tmp_path / "other", 4)
+    moved = replace(recipe.columns[0], folder=str(tmp_path / "other"))
+    with pytest.raises(InputError, match="another sentence model"):
+        moved.encode(cells, "X")
+    with pytest.raises(InputError, match="holds no sentence model"):
+        SentenceColumn.fit("remark", str(tmp_path))
+    with pytest.raises(InputError, match="holds lists"):
+        recipe.columns[0].encode([["good"]], "X")
+
+
+def test_sentence_models_need_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"splitpu\[sentences\]"):
+        SentenceColumn.fit("remark", "anywhere")
+
+
+def test_kinds_of_texts_in_short() -> None:
+    assert kinds_of_texts(["a", "b=c", "d=e"], ["a", "b", "d=e"]) == {"a": "text", "b": "text=c", "d=e": "text"}

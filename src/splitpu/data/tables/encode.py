@@ -16,7 +16,7 @@ from splitpu.data.pudata import HeldOut, PUData, binary_truth, labelled_mask
 from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, NewRows, RowForm, Source, SourceWords
 from splitpu.data.sparse_rows import SparseRows, as_array, is_sparse_matrix
 from splitpu.data.tables import checks, read
-from splitpu.data.tables.text_columns import TextColumn, is_free_text
+from splitpu.data.tables.text_columns import SentenceColumn, TextColumn, is_free_text, kinds_of_texts
 from splitpu.errors import InputError, ModelFileError, SplitPUWarning
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.files import ends_in
@@ -93,7 +93,7 @@ class LabelColumn:
 
 
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
-AnyColumn = read.Column | read.ListColumn | TextColumn
+AnyColumn = read.Column | read.ListColumn | TextColumn | SentenceColumn
 BESIDE_WORDS = 0.5  # the mean sum of squares of all columns that are no text, where that of a text is 1
 
 
@@ -111,8 +111,8 @@ class TableRecipe:
         """Decide for every column from the training rows; also gives notes about columns that are not used.
 
         These follow the `notes` that there are already. `names` is the column of the rows' names, not among them;
-        without it, one that looks like it is taken. `kinds` says of columns that they are "text" or "categories",
-        whatever they look like.
+        without it, one that looks like it is taken. `kinds` says of columns that they are "text", "text=FOLDER" (of a
+        sentence model) or "categories", whatever they look like.
         """
         columns: list[AnyColumn] = []
         notes = list(notes)
@@ -133,6 +133,10 @@ class TableRecipe:
                 columns.append(read.Column(name, None, fill, len(known) < len(cells), read.origin(finite, fill)))
                 notes += checks.if_it_numbers_the_rows(name, known, len(cells))
                 notes += checks.if_thousands_are_parted(name, cells)
+            elif kind and kind.startswith("text="):
+                sentences, about = SentenceColumn.fit(name, kind.removeprefix("text="))
+                columns.append(sentences)
+                notes.append(about)
             elif kind == "text" or (kind is None and is_free_text(known)):
                 texts, about = TextColumn.fit(name, cells)
                 if kind and texts is None:
@@ -242,6 +246,8 @@ def _beside_words(columns: Sequence[AnyColumn], table: read.Columns) -> list[Any
 def _stored_column(stored: Mapping[str, Any]) -> AnyColumn:
     if "words" in stored:
         return TextColumn.from_dict(stored)
+    if "folder" in stored:
+        return SentenceColumn.from_dict(stored)
     return (read.ListColumn if isinstance(stored["fill"], list) else read.Column).from_dict(stored)
 
 
@@ -315,7 +321,7 @@ class TableSource(Source):
         labelled, classes = LabelColumn(self.label, self.positive).labelled(table)
         groups = groups_of(table, self.group)
         if model is None:
-            kinds = dict.fromkeys(self.text, "text")
+            kinds = kinds_of_texts(self.text, table.columns)
             recipe, notes = TableRecipe.fit(_features_of(table, self), self.names, table.notes, kinds)
             features = recipe.encode(table)
             notes += checks.if_they_give_labels_away(features, labelled, recipe.column_of_feature)
@@ -401,7 +407,8 @@ def shared_groups(training: Sequence[str], test: Sequence[str], column: str | No
 
 def _features_of(table: read.Table, source: TableSource) -> read.Columns:
     """The columns that may be features: all but those that the user gave another meaning, or none."""
-    said = {"--names": (source.names,), "--ignore": source.ignore, "--text": source.text, "--group": (source.group,)}
+    texts = tuple(kinds_of_texts(source.text, table.columns))
+    said = {"--names": (source.names,), "--ignore": source.ignore, "--text": texts, "--group": (source.group,)}
     for option, names in said.items():
         for name in names:
             if name is not None and name not in table.columns:
@@ -439,12 +446,13 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
 def fit_frame(X: Any, text: Sequence[str] = ()) -> tuple[Array, TableRecipe, list[str]]:
     """The rows of a data frame, the recipe by which they are encoded as those of a file would be, and notes."""
     table = frame_as_table(X)
-    for name in text:
+    texts = kinds_of_texts(text, table.columns)
+    for name in texts:
         if name not in table.columns:
             raise InputError(f"{table.lacking(name)}: check text=")
     categories = [name for name in column_names(X) if str(getattr(X[name], "dtype", "")).lower().startswith("categor")]
     kinds = dict.fromkeys((composed(str(name).strip()) for name in categories), "categories")
-    recipe, notes = TableRecipe.fit(table.columns, kinds=kinds | dict.fromkeys(text, "text"))
+    recipe, notes = TableRecipe.fit(table.columns, kinds=kinds | texts)
     return recipe.encode(table), recipe, notes
 
 
