@@ -37,6 +37,16 @@ def pictures(count: int, share: float, seed: int, channels: int = 3) -> tuple[np
     return images.astype(np.uint8), truth
 
 
+def test_heads_in_folds_can_be_watched(timm: None) -> None:
+    """Of thousands of pictures they take longer than anybody likes to wait without a word."""
+    images, truth = pictures(60, 0.5, 0)
+    seen: list[tuple[str, int, int]] = []
+    data = PUData.from_arrays(images, truth & (np.arange(60) % 2 == 0))
+    found = frozen_features.frozen_choice(data, NAME, 0, lambda *said: seen.append(said))
+    assert seen == [("heads judged", fold, 5) for fold in range(5)]
+    assert frozen_features.frozen_choice(data, NAME, 0) is found  # asked again, not made again
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_model_says_the_same_alone(timm: None, tmp_path: Path, channels: int) -> None:
     images, truth = pictures(80, 0.5, 0, channels)

@@ -92,7 +92,11 @@ class FrozenFit:
 
 
 def fit_frozen(
-    views: npt.ArrayLike, labelled: npt.ArrayLike, seed: int, answers: npt.ArrayLike | None = None
+    views: npt.ArrayLike,
+    labelled: npt.ArrayLike,
+    seed: int,
+    answers: npt.ArrayLike | None = None,
+    watch: Watch = lambda *_: None,
 ) -> FrozenFit:
     """Fit base and student on embeddings (n, views, d) or (n, d), and take the student if it is the better one.
 
@@ -109,7 +113,7 @@ def fit_frozen(
         raise InputError("the embeddings hold numbers that are not finite: compute them anew.")
     known: npt.NDArray[Any] = mask.astype(np.int8)
     base, student = _both_heads(rows, known)
-    base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed)
+    base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed, watch=watch)
     if answers is not None and np.any(answers):
         said = np.asarray(answers, dtype=np.int8)
         ahead = student is not None and roc_auc_score(mask, student_apart) > roc_auc_score(mask, base_apart)
@@ -121,7 +125,7 @@ def fit_frozen(
         target, weight = what_is_known(expected, mask, said)
         known, taught = known + said, np.column_stack([weight, 2 * target - 1])
         base, student = _both_heads(rows, known, taught)
-        base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed, taught)
+        base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed, taught, watch)
     gain = compare_auc(student_apart, base_apart, mask)
     gap = share_above_dip(student_apart[mask], student_apart[~mask])
     better = student is not None and (gap is not None or gain.value > LEAST_GAIN * gain.error)
@@ -129,13 +133,19 @@ def fit_frozen(
 
 
 def out_of_fold_scores(
-    rows: Floats, known: npt.NDArray[Any], labelled: Mask, seed: int, taught: Floats | None = None
+    rows: Floats,
+    known: npt.NDArray[Any],
+    labelled: Mask,
+    seed: int,
+    taught: Floats | None = None,
+    watch: Watch = lambda *_: None,
 ) -> tuple[Floats, Floats]:
     """Scores of base and student of rows that took no part in their fit; noughts for no student."""
     folds = min(FOLDS, int(labelled.sum()), int((~labelled).sum()))
     part = fold_numbers(labelled, folds, seed)
     base, student = np.zeros(len(rows)), np.zeros(len(rows))
     for number in range(folds):
+        watch("heads judged", number, folds)
         out = part == number
         base_head, student_head = _both_heads(rows[~out], known[~out], None if taught is None else taught[~out])
         # Of fold scores only the order within a fold compares, unless they are on one scale.
@@ -332,7 +342,7 @@ class FrozenChoice:
 _LATEST: dict[tuple[Any, ...], FrozenChoice] = {}
 
 
-def frozen_choice(data: PUData, name: str, seed: int) -> FrozenChoice:
+def frozen_choice(data: PUData, name: str, seed: int, watch: Watch = lambda *_: None) -> FrozenChoice:
     """Base and student on embeddings of the data, computed or read; asked again, not made again."""
     key = (data.fingerprint(), name, seed)
     found = _LATEST.get(key)
@@ -341,7 +351,7 @@ def frozen_choice(data: PUData, name: str, seed: int) -> FrozenChoice:
         features = averaged_views(embed(pictures_of(data.features), asked, plan))[data.taught]
         labelled = data.labelled[data.taught]
         answers = None if data.answers is None else data.answers[data.taught]
-        fit = fit_frozen(features, labelled, seed, answers=answers)
+        fit = fit_frozen(features, labelled, seed, answers, watch)
         found = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
         _LATEST.clear()
         _LATEST[key] = found
@@ -404,7 +414,9 @@ def backbone_for(
         return chosen
     if watch is not None:
         embed_all(data, None, str(chosen), watch, sensible_processes(len(data)))
-    return chosen if len(data.positives) >= FOLDS and frozen_choice(data, str(chosen), seed).gap else backbone
+    if len(data.positives) < FOLDS:
+        return backbone
+    return chosen if frozen_choice(data, str(chosen), seed, watch or (lambda *_: None)).gap else backbone
 
 
 def embed_all(data: PUData, tested: HeldOut | None, name: str, watch: Watch, processes: int = 1) -> None:
