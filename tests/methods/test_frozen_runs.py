@@ -40,9 +40,9 @@ def pictures(count: int, share: float, seed: int, channels: int = 3) -> tuple[np
 def test_heads_in_folds_can_be_watched(timm: None) -> None:
     """Of thousands of pictures they take longer than anybody likes to wait without a word."""
     images, truth = pictures(60, 0.5, 0)
-    seen: list[tuple[str, int, int]] = []
+    seen: list[tuple[object, ...]] = []
     data = PUData.from_arrays(images, truth & (np.arange(60) % 2 == 0))
-    found = frozen_features.frozen_choice(data, NAME, 0, lambda *said: seen.append(said))
+    found = frozen_features.frozen_choice(data, NAME, 0, partial(_note, seen))
     assert seen == [("heads judged", fold, 5) for fold in range(5)]
     assert frozen_features.frozen_choice(data, NAME, 0) is found  # asked again, not made again
 
@@ -143,7 +143,7 @@ def test_thousands_of_small_pictures_are_embedded_where_classes_lie_apart(
         data = PUData.from_arrays(given, labelled)
         seen: list[tuple[object, ...]] = []
         found = backbone_for("auto", None, data, 0, on_cpu=True, watch=partial(_note, seen))
-        assert found == expected and {what for what, *_ in seen} == {"embedding"}
+        assert found == expected and {what for what, *_ in seen} == {"embedding", "heads judged"}
         assert [backbone_for("auto", one, data, 0, on_cpu=True) for one in ("frozen", "trained")] == [NAME, "auto"]
         assert backbone_for("auto", None, data, 0, on_cpu=False) == "auto"
     prior = prior_for("split-pu", "auto", PUData.from_arrays(images, labelled), backbone=NAME)
