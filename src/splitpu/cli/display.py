@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from splitpu.cli.entry_point import WORDS
 from splitpu.cli.options import as_options
 from splitpu.errors import InputError
 from splitpu.prior.estimate import prior_in_words
@@ -24,14 +25,6 @@ _WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken
 _WHOLE_NAMES = 30  # characters; longer names in the first column are paths, which may be broken, too
 _ENDINGS = (".csv", ".txt", ".parquet", "")
 _PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "true_rate", "positive_rate_unlabelled"}
-_TITLES = {
-    "f1": "F1",
-    "roc_auc": "ROC AUC",
-    "average_precision": "avg prec.",
-    "positive_rate": "called positive",
-    "positive_rate_unlabelled": "called positive (of the unlabelled)",
-    "teacher_probability": "teacher",
-}
 
 
 def print_json(content: Mapping[str, Any]) -> None:
@@ -55,7 +48,7 @@ def note_line(text: str) -> str:
 def title_of(figure: str) -> str:
     """What a figure is called, the same in every table."""
     kind, _, length = figure.partition("@")
-    return f"{kind} in the top {int(length):,}" if length else _TITLES.get(figure, figure.replace("_", " "))
+    return f"{kind} in the top {int(length):,}" if length else WORDS["columns"].get(figure, figure.replace("_", " "))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str | None = None) -> None:

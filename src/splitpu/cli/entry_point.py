@@ -4,10 +4,12 @@ import gc
 import os
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
@@ -42,14 +44,8 @@ def quick_start() -> Iterator[None]:
 WRONG_INPUT = 2
 COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
 TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
-OTHER_WORDS = {  # by which other programs call what ours do
-    **dict.fromkeys(("train", "learn", "run", "start"), "fit"),
-    **dict.fromkeys(("score", "apply", "classify", "inference"), "predict"),
-    **dict.fromkeys(("test", "eval", "score-test", "judge"), "evaluate"),
-    **dict.fromkeys(("continue", "restart"), "resume"),
-    **dict.fromkeys(("download", "datasets", "sets"), "data"),
-    **dict.fromkeys(("version",), "--version"),
-}
+WORDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+OTHER_WORDS = {word: ours for ours, theirs in WORDS["other_programs"].items() for word in theirs}
 IN_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it does not share its work among them
 
 

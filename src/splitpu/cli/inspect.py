@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from splitpu.cli.display import check_out, print_facts, print_json, print_note, print_table, show_result
-from splitpu.cli.entry_point import continue_with
+from splitpu.cli.entry_point import WORDS, continue_with
 from splitpu.data.images.folders import FolderSource, reader_for
 from splitpu.data.images.scan import contents
 from splitpu.data.public.cifar10 import CIFAR10
@@ -276,22 +276,16 @@ def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToRe
     return [ToReview(paths[sample.name], sample.name, sample.probability) for sample in samples]
 
 
-_NEEDS = {
-    "needs_prior": "prior",
-    "needs_truth": "true labels",
-    "needs_rows_aside": "rows to choose its epoch by, taken from the data where these are many",
-}
-
-
 def run_methods(*, json: bool) -> None:
     """Which methods there are, and when to use which."""
+    needs = WORDS["needs"].items()
     listed_methods = [
         {
             "name": method.name,
             "title": method.title,
             "when": method.summary,
             "assumes": method.assumes,
-            "needs": [what for need, what in _NEEDS.items() if getattr(method, need)] or ["nothing besides the data"],
+            "needs": [what for need, what in needs if getattr(method, need)] or ["nothing besides the data"],
             "settings": [section for section in method.sections if section not in ("rounds", "threshold")],
             "citation": method.citation,
         }

@@ -1,7 +1,10 @@
 """Whether labels look like a random draw of the positives, and models that look good on P and need not be:
 all positive, all negative, one constant, P learned by heart."""
 
+import tomllib
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -22,6 +25,15 @@ HARDLY_BENDING, BENDING = 0.01, 0.1  # how freely a linear classifier may follow
 FOLDS, REPEATS = 5, 3
 
 
+@cache
+def _sentences() -> dict[str, str]:
+    return tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(encoding="utf-8"))
+
+
+def _sentence(name: str, **figures: object) -> str:
+    return _sentences()[name].format(**figures)
+
+
 @dataclass(frozen=True)
 class LabellingCheck:
     """Whether labelled and unlabelled likely positives can be told apart, and what that means."""
@@ -35,27 +47,12 @@ class LabellingCheck:
     @classmethod
     def of(cls, doubtful: bool, auc: float, error: float, expected: float | None = None) -> "LabellingCheck":
         judge, limit = ("a classifier", "0.5") if expected is None else ("a line", f"up to {expected:.2f}")
-        verdict = (
-            f"nothing speaks against the labelled positives being a random draw of all positives (AUC {auc:.2f} "
-            f"against unlabelled rows that are as clearly positive, {limit} is expected); kinds of positives of "
-            "which hardly any is labelled look like negatives and cannot be noticed"
-        )
-        if doubtful:
-            verdict = (
-                f"the labelled positives do not look like a random draw of the positives: {judge} tells them from "
-                f"unlabelled rows that are just as clearly positive (AUC {auc:.2f}, {limit} is expected), so the prior "
-                "and all figures may be off; label positives drawn at random, or at least some of every kind, or leave "
-                "out the columns by which they were picked and give the prior yourself"
-            )
+        verdict = _sentence("not_random" if doubtful else "random", judge=judge, auc=auc, limit=limit)
         return cls(doubtful, auc, error, verdict, expected)
 
     @classmethod
     def cannot_be_told(cls, labelled: int, unlabelled: int, why: str) -> "LabellingCheck":
-        verdict = (
-            "whether the labelled positives are a random draw of all positives cannot be told: only "
-            f"{labelled} labelled and {unlabelled} unlabelled rows {why} of each are needed"
-        )
-        return cls(False, None, None, verdict)
+        return cls(False, None, None, _sentence("untold", labelled=labelled, unlabelled=unlabelled, why=why))
 
 
 class Look(NamedTuple):
@@ -150,13 +147,8 @@ Kind = Literal[
 ]
 
 NEARLY_ALL = 0.98
-# Where no prior says how many positives there should be, or where it would not matter.
-_WITHOUT_A_PRIOR: dict[Kind, str] = {
-    "constant": "the model gives every row the same score: it has learned nothing",
-    "all positive": "the model calls nearly all unlabelled rows positive, so it tells nothing apart",
-    "all negative": "the model calls next to nothing positive, not even labelled rows",
-}
-SAID_OF_ALL = frozenset(_WITHOUT_A_PRIOR)  # what makes a model worth nothing, not only its figures doubtful
+# What makes a model worth nothing, not only its figures doubtful.
+SAID_OF_ALL: frozenset[Kind] = frozenset(("constant", "all positive", "all negative"))
 _SIGMAS = 3.0
 _FEWEST_TO_RANK = 10  # labelled rows; the ranks of fewer are anything
 _BY_CHANCE = 2.0  # standard errors that say nothing yet
@@ -198,20 +190,13 @@ def find_degeneracies(
     share = min(max(unbounded, 0.0), 1.0)
     alike = _said_of_all(positive, unlabelled)
     if alike == "all positive":
-        sentence = (
-            f"the model calls {100 * float((unlabelled > 0).mean()):.1f} % of the unlabelled rows positive where the "
-            "prior expects far fewer: lower the prior or train longer; its recall says nothing"
-        )
+        sentence = _sentence("far_fewer_expected", rate=100 * float((unlabelled > 0).mean()))
         return [Degeneracy(alike, sentence)] if share < 0.9 else []
     if alike is not None:
         more = ": raise the prior or train longer" if alike == "all negative" else ""
-        return [Degeneracy(alike, _WITHOUT_A_PRIOR[alike] + more)]
+        return [Degeneracy(alike, _sentence(alike) + more)]
     rows = len(positive) + len(unlabelled)
-    none_left = (  # more often than not this means another scenario
-        f"{len(positive)} of the {rows} rows are labelled, where a prior of {prior:.3g} expects {prior * rows:.0f} "
-        "positives among them, so every unlabelled row that is called positive counts as a mistake: use "
-        "scenario='case-control' if the labelled rows were collected apart, else give more unlabelled rows"
-    )
+    none_left = _sentence("none_left", positives=len(positive), rows=rows, prior=prior, expected=prior * rows)
     found: list[tuple[Kind, str | None]] = [
         ("no positives left", none_left if unbounded <= 0 else None),
         ("memorised positives", _by_heart(positive, unlabelled, held_out, share)),
@@ -237,7 +222,7 @@ def find_worthlessness(
     positive, unlabelled = _both(decision_positive, decision_unlabelled)
     if prior is None:
         alike = _said_of_all(positive, unlabelled)
-        return None if alike is None else _WITHOUT_A_PRIOR[alike]
+        return None if alike is None else _sentence(alike)
     found = find_degeneracies(positive, unlabelled, prior, scenario=scenario)
     useless = [one.sentence for one in found if one.kind in SAID_OF_ALL]
     if useless or len(positive) < _FEWEST_TO_RANK:
@@ -271,20 +256,13 @@ def _by_heart(positive: Floats, unlabelled: Floats, held_out: Floats | None, sha
         auc, error = auc_against_unlabelled(positive, unlabelled)
         if auc - ceiling <= max(_SIGMAS * error, 0.02):
             return None
-        return (
-            f"the model ranks labelled positives above nearly everything unlabelled (AUC {auc:.3f}, where "
-            f"{ceiling:.3f} is the most that a model without knowledge of the labelling can reach): it has learned "
-            "them by heart, P and U were not recorded in the same way, or the prior is too high"
-        )
+        return _sentence("ranked_by_heart", auc=auc, ceiling=ceiling)
     seen, unseen = float((positive > 0).mean()), float((held_out > 0).mean())
     middle = (seen * len(positive) + unseen * len(held_out)) / (len(positive) + len(held_out))
     error = float(np.sqrt(max(middle * (1 - middle), 1e-9) * (1 / len(positive) + 1 / len(held_out))))
     if seen - unseen <= max(_SIGMAS * error, 0.05):
         return None
-    return (
-        f"the model finds {100 * seen:.0f} % of the positives it was trained on but {100 * unseen:.0f} % of "
-        "new ones: it has learned them by heart; train for fewer epochs, or augment or regularise more"
-    )
+    return _sentence("found_by_heart", seen=100 * seen, unseen=100 * unseen)
 
 
 def _too_few(positive: Floats, unlabelled: Floats, prior: float, share: float, scenario: Scenario) -> str | None:
@@ -301,10 +279,5 @@ def _too_few(positive: Floats, unlabelled: Floats, prior: float, share: float, s
     fitting = rate / recall
     if scenario != "case-control":
         fitting = (len(positive) + fitting * len(unlabelled)) / sum(sizes)
-    return (
-        f"the model calls {100 * rate:.1f} % of the unlabelled rows positive where the prior and its recall of "
-        f"labelled positives make {100 * necessary:.1f} % necessary, more than chance explains: the prior is too high "
-        f"(at most {fitting:.3f} would fit), or labelled positives are easier to find than others; the figures are an "
-        f"upper limit, as with that prior at least {100 * (share - rate):.1f} % of the unlabelled rows are called "
-        "wrongly"
-    )
+    figures = {"rate": 100 * rate, "necessary": 100 * necessary, "wrong": 100 * (share - rate)}
+    return _sentence("too_few", **figures, fitting=fitting)

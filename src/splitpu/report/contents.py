@@ -2,6 +2,7 @@
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from splitpu.methods.split import Round
 
 TEMPLATES = Path(__file__).parent / "templates"
+WORDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from splitpu.report.contents import (
     MISSING,
     NO_BREAK,
     TEMPLATES,
+    WORDS,
     ReportData,
     RoundReport,
     Sample,
@@ -34,31 +35,11 @@ from splitpu.report.contents import (
 from splitpu.types import Floats
 from splitpu.utils.files import write_text
 
-_LABELS = {  # of columns that are not called by their names
-    "f1": "F1",
-    "roc_auc": "ROC AUC",
-    "positive_rate": "Called positive (of the test rows)",
-    "positive_rate_unlabelled": "Called positive (of the unlabelled)",
-}
 _PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "positive_rate_unlabelled"}
 _MORE_IS_BETTER = {"accuracy", "f1", "precision", "recall", "roc_auc", "average_precision"}
 _HEADLINE_FIGURES = ("accuracy", "f1", "roc_auc", "average_precision")
 # round2.student.member3.again1, say: the second attempt at the third member of the second round's student
 _STAGE = re.compile(r"(?:round(\d+)\.)?(.+?)(?:\.member(\d+))?(?:\.again(\d+))?")
-_KINDS = {"warmup": "Warm-up", "base": "Base", "split": "Temporary networks", "student": "Students"}
-_TERMS = {
-    "loss": "total loss",
-    "alignment": "cosine between two views of a row",
-    "easy": "loss on easy samples",
-    "positive": "loss on labelled positives",
-    "low": "low-level consistency with the teacher",
-    "prediction": "prediction consistency",
-    "feature": "feature consistency",
-}
-_CURVES = (
-    ("roc", "ROC curve", "false positive rate", "true positive rate"),
-    ("precision_recall", "Precision over recall", "recall", "precision"),
-)
 _JUDGED = ("value", "low", "high", "always_negative")
 _FAR = 0.15  # below one half: an AUC that no bad luck explains
 _PANEL_WIDTH = 300
@@ -150,39 +131,34 @@ def advice(report: ReportData) -> list[tuple[str, str]]:
         [math.nan if (value := report.judged.get(name, {}).get(key)) is None else value for key in _JUDGED]
         for name in ("roc_auc", "accuracy")
     )
-    found, moved = [], change(report)
+    found, moved = list[tuple[str, str]](), change(report)
+
+    def say(kind: str, **figures: str) -> None:
+        advised, reason = WORDS["advice"][kind]
+        found.append((advised, reason.format(**figures)))
+
     if most < 0.5 and auc < 0.5 - _FAR:
         tested = any(_is_number(row.get("accuracy")) for row in report.figures)
         fix = "in those of --test 1 means positive, and of two folders that of the positives comes first"
         fix = fix if tested else "--positive-label says which label means positive"
-        reason = f"positives rank below the others (ROC AUC {decimal(auc)}, 0.5 is chance); {fix}."
-        return [("Ask whether the labels are swapped", reason)]  # no other figure means anything then
+        say("swapped", auc=decimal(auc), fix=fix)
+        return found  # no other figure means anything then
     if least <= 0.5:
-        reason = f"its order may be chance (ROC AUC {decimal(least)} to {decimal(most)}): label more rows."
-        found.append(("Do not trust this model yet", reason))
+        say("chance", low=decimal(least), high=decimal(most))
     if accuracy <= of_none:
-        reason = (
-            f"accuracy {percent(accuracy)} is {'below' if at_most < of_none else 'no better than'} the "
-            f"{percent(of_none)} of calling everything negative. The order of the rows may be of use all the same: "
-            "its figure is the ROC AUC."
-        )
-        found.append(("Do not go by the decisions", reason))
+        beside = "below" if at_most < of_none else "no better than"
+        say("decisions", accuracy=percent(accuracy), beside=beside, none=percent(of_none))
     if moved is not None and moved["verb"] == "fell":
-        reason = (
-            f"{moved['what']} fell from {moved['old']} ({moved['first']}) to {moved['new']}. --rounds 0 trains the "
-            "base alone; its figure is then a little too good, as these rows have chosen it."
-        )
-        found.append(("Use the base", reason))
+        say("fell", **moved)
     elif report.rounds and not any(one.taken for one in report.rounds):
-        reason = "no student was better, so it is the final model already; --rounds 0 saves the time of students."
-        found.append(("Use the base", reason))
+        say("no_student")
     return found
 
 
 def judged_curves(report: ReportData) -> list[tuple[str, Markup]]:
     """ROC and precision over recall of the final model, with their bands, and what they are called."""
     drawn = []
-    for kind, title, x, y in _CURVES:
+    for kind, (title, x, y) in WORDS["curves"].items():
         if (curve := report.curves.get(kind)) is None:
             continue
         every_second = (part[::2].round(4).tolist() for part in curve[:4])
@@ -254,7 +230,7 @@ def _is_number(value: Any) -> bool:
 
 
 def figure_label(column: str) -> str:
-    return _LABELS.get(column, shorten(_capital(column.replace("_", " ")), 32))
+    return str(WORDS["labels"].get(column, shorten(_capital(column.replace("_", " ")), 32)))
 
 
 def _capital(text: str) -> str:
@@ -308,7 +284,7 @@ def _words_for(stage: str) -> tuple[str, str]:
     words = [f"round {number}" if number else kind]
     words += [f"member {member}"] if member else []
     words += [f"attempt {int(again) + 1}"] if again else []
-    return _KINDS.get(kind, kind), ", ".join(words)
+    return str(WORDS["kinds"].get(kind, kind)), ", ".join(words)
 
 
 def _panel(title: str, term: str, stages: Mapping[str, Lines]) -> str:
@@ -321,7 +297,7 @@ def _panel(title: str, term: str, stages: Mapping[str, Lines]) -> str:
             path = [decimal(value) for value in charts.finite(values)]
             course = f"from {path[0]} to {path[-1]} in {count(len(ordered), 'epoch')}" if path else "has no values"
             ends.append(f"{name} {course}")
-    label = _TERMS.get(term, term)
+    label = WORDS["terms"].get(term, term)
     labels = charts.Labels(f"{title}, {label}: {'; '.join(ends)}.", "epoch", label)
     return charts.line_chart(lines, labels, width=_PANEL_WIDTH, height=110)
 

@@ -262,10 +262,8 @@ def gallery(context: Context, engine: WatchingEngine) -> Found:
     return first.found(series)
 
 
-FIGURES: dict[str, Callable[[Context, WatchingEngine], Found]] = {
-    **{"noise-by-tau": noise_by_tau, "learning-of-noise": learning_of_noise},
-    **{"spr": spr, "cgh": cgh, "gallery": gallery},
-}
+_MADE = (noise_by_tau, learning_of_noise, spr, cgh, gallery)
+FIGURES = {figure.__name__.replace("_", "-"): figure for figure in _MADE}
 
 
 @dataclass(frozen=True)

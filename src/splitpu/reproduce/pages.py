@@ -1,7 +1,7 @@
 """`docs/RESULTS.md` and `docs/results.html` from the result lines, as blocks; no figure is typed by hand."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -322,10 +322,8 @@ def gallery(lines: list[Line]) -> list[Block]:
     ]
 
 
-FIGURE_CONTENTS: dict[str, Callable[[list[Line]], list[Block]]] = {
-    **{"noise-by-tau": noise_by_tau, "learning-of-noise": learning_of_noise},
-    **{"spr": spr, "cgh": cgh, "gallery": gallery},
-}
+_SHOWN = (noise_by_tau, learning_of_noise, spr, cgh, gallery)
+FIGURE_CONTENTS = {figure.__name__.replace("_", "-"): figure for figure in _SHOWN}
 
 
 def _mean_over_seeds(found: Sequence[Any]) -> Any:

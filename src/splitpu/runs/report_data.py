@@ -23,7 +23,7 @@ from splitpu.evaluation.metrics import most_doubtful
 from splitpu.learners.learner_networks import LearnerBackbone
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.estimate import prior_in_words
-from splitpu.report.contents import ReportData, RoundReport, Sample
+from splitpu.report.contents import WORDS, ReportData, RoundReport, Sample
 from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder
 from splitpu.runs.results import Judged, prior_source
 from splitpu.training import Training, row_probabilities
@@ -35,12 +35,6 @@ VALUES_SHOWN = 8  # columns of a sample
 LARGEST_TABLE = 1 << 26  # bytes of a file that is read once more for its records
 ASKED_ROWS, ASKED_IN_ALL, ASKED_VALUES = 1_000, 10_000, 4_000_000  # at most, for the importance of columns
 MOST_COLUMNS, COLUMNS_SHOWN = 200, 15
-_MEANING = {  # by whether the model is linear
-    True: "The weights of the model, which is linear, each times the standard deviation of its column: above nought, "
-    "higher values speak for a positive; below, against it.",
-    False: "How far the order of the rows changes when the values of a column are dealt out anew among them: 0, not at "
-    "all; 1, it is another one. Columns that say the same share what they are worth.",
-}
 _COLUMNS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision", "positive_rate")
 
 
@@ -204,7 +198,8 @@ def importances(training: Training, loaded: LoadedData, seed: int) -> tuple[Sequ
         some = some[: ASKED_IN_ALL // len(set(columns))]
         found = _mixed_up(training, some, columns, rng) if len(set(columns)) <= MOST_COLUMNS else {}
     ordered = sorted((one for one in found.items() if abs(one[1]) > 1e-9), key=lambda one: -abs(one[1]))
-    note = f"{_MEANING[weights is not None]} Found with {len(some):,} rows in {time.perf_counter() - began:.1f} s."
+    meaning = WORDS["importance"]["mixed_up" if weights is None else "linear"]
+    note = f"{meaning} Found with {len(some):,} rows in {time.perf_counter() - began:.1f} s."
     return ordered[:COLUMNS_SHOWN], note
 
 
@@ -240,10 +235,9 @@ def _reliability(training: Training, loaded: LoadedData, request: Request) -> tu
 def _reliability_rows(training: Training) -> str:
     if training.aside is None:
         return "Every row was judged by learners that had not seen it."
-    if training.model.calibration is None:
-        return "These are rows that no stage was trained on."
     method = training.model.config.selection.calibration
-    return f"These are rows that no stage was trained on, but by which the probabilities were calibrated ({method})."
+    by_them = f", but by which the probabilities were calibrated ({method})" if training.model.calibration else ""
+    return f"These are rows that no stage was trained on{by_them}."
 
 
 def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str, str]:

@@ -45,6 +45,11 @@ class ModelFigures:
     test: Figures | None
     decisions: Floats | None = None  # on the test rows
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its part of `result.json`."""
+        share = {"positive_rate_unlabelled": self.unlabelled_rate}
+        return {"model": self.name, "threshold": self.threshold, **share, "test": self.test}
+
 
 def expected_positive_share(data: PUData, prior: float | None) -> float | None:
     """Share of positives that the prior expects among the unlabelled rows; without a prior nothing is expected."""
@@ -128,15 +133,7 @@ def result_of(
         "weights": request.weights,
         "warmup": training.model.config.warmup.name,
         "seed": request.seed,
-        "models": [
-            {
-                "model": model.name,
-                "threshold": model.threshold,
-                "positive_rate_unlabelled": model.unlabelled_rate,
-                "test": model.test,
-            }
-            for model in figures
-        ],
+        "models": [one.to_dict() for one in figures],
         "final": final_name(training),  # the one of these that predicts
         **({} if judged is None else judged.to_dict()),
         **({} if result.learners is None else {"learners": result.learners}),
