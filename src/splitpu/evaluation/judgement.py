@@ -196,9 +196,8 @@ def _of_groups(positive: Floats, negative: Floats, cut: int, lengths: tuple[int,
         "roc_auc": float((negative * (found - positive / 2)).sum() / (positives * negatives)),
         "average_precision": float((positive * found / called).sum() / positives),
     }
-    figures |= ranking.of_lists(
-        lengths, rows, float(share), np.append(0, called / total), np.append(0, found / positives)
-    )
+    parts = np.append(0, called / total), np.append(0, found / positives)
+    figures |= ranking.of_lists(lengths, rows, float(share), *parts)
     hits, wrong = (found[cut - 1], alarms[cut - 1]) if cut else (0.0, 0.0)
     figures["accuracy"] = float((hits + negatives - wrong) / total)
     figures["f1"] = float(2 * hits / (hits + wrong + positives))

@@ -185,13 +185,9 @@ def figure_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         written = [(column, _value(column, row.get(column))) for column in columns]
         cells = [(figure_label(column), value, value == best.get(column)) for column, value in written]
         lines.append((_capital(str(row.get("model", ""))), cells))
-    return {
-        "labels": [figure_label(column) for column in columns],
-        "rows": lines,
-        "has_best": bool(best),
-        "has_test": not _MORE_IS_BETTER.isdisjoint(columns),
-        "has_accuracy": any(_is_number(row.get("accuracy")) for row in rows),
-    }
+    has = {"has_best": bool(best), "has_test": not _MORE_IS_BETTER.isdisjoint(columns)}
+    has["has_accuracy"] = any(_is_number(row.get("accuracy")) for row in rows)
+    return {"labels": [figure_label(column) for column in columns], "rows": lines, **has}
 
 
 def reliability(bins: Sequence[Mapping[str, float]]) -> dict[str, Any] | None:
@@ -360,8 +356,5 @@ def picture(sample: Sample) -> dict[str, Any]:
     pixels = np.atleast_3d(np.asarray(sample.pixels))
     first_channel = pixels.shape[2] not in (1, 3, 4)
     shown = pixels[:, :, :1] if first_channel else pixels
-    return {
-        "address": charts.png_address(shown),
-        "small": max(shown.shape[:2]) < _SMALL_SIDE,
-        "first_channel": first_channel,
-    }
+    small = max(shown.shape[:2]) < _SMALL_SIDE
+    return {"address": charts.png_address(shown), "small": small, "first_channel": first_channel}

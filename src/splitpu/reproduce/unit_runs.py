@@ -108,10 +108,8 @@ def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -
             told = {name: getattr(one, name) for name in ("easy", "hard", "noise", "reached", "taken")}
             told |= {"split_epoch": one.stopped_epoch, "metrics": figures, **outcome.judged(found.student)}
             rounds.append({"round": one.number, "accuracy": _percent(figures["accuracy"]), **told})
-    return _line(unit, workplace, outcome, base, rounds) | {
-        "wall_seconds": round(time.perf_counter() - started, 3),  # that this unit took here
-        "warnings": warnings,
-    }
+    spent = round(time.perf_counter() - started, 3)  # that this unit took here
+    return _line(unit, workplace, outcome, base, rounds) | {"wall_seconds": spent, "warnings": warnings}
 
 
 def _table(unit: Unit, runtime: Runtime, data: PUData, held_out: HeldOut, prior: float) -> Outcome:
