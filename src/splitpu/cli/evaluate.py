@@ -266,11 +266,9 @@ def _about_own_row_of_prior(model: Model, request: Request, *, refit: bool) -> s
     own = f"the row of the run's own prior {request.prior:.4g}"
     if _is_cut_by_calibration(model.calibration):
         return None
-    if model.config.threshold == "half":
-        said = f"{own} is cut at the probability 1/2 (threshold=half), the others where their prior says; see --refit."
-        return None if refit else said
-    if model.config.threshold == "f1":
-        return None if refit else f"{own} is cut for the highest F1 (threshold=f1), the others where their prior says."
+    cuts = {"half": "at the probability 1/2 (threshold=half)", "f1": "for the highest F1 (threshold=f1)"}
+    if (cut := cuts.get(model.config.threshold)) is not None:
+        return None if refit else f"{own} is cut {cut}, the others where their prior says; see --refit."
     if request.prior_interval is None:
         return None
     depends = "on gaps in the logits and on the count of a model trained with a PU risk"

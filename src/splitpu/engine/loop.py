@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,9 +17,10 @@ from splitpu.engine.optimiser import average_weight_at, batch_norms, rate_at
 from splitpu.engine.rows import RowStore, all_stream, read_batches
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.step import Step
-from splitpu.errors import InputError, Interrupted, SplitPUWarning, about_memory
+from splitpu.errors import InputError, Interrupted, about_memory
 from splitpu.kernels.dispatch import allow_kernels, any_kernel_runs_on, give_up_kernels
 from splitpu.utils.torch_state import derive_seed
+from splitpu.utils.warnings import warn_where_called
 from splitpu.views import Views
 
 _JUDGED_AFTERWARDS = "student"  # one that learned nothing, for whatever reason, is trained again with smaller steps
@@ -145,11 +145,10 @@ class Engine:
         step = Step(stage, self.rows, self.views, self.hardware, epoch=begun, pieces=self.pieces)
         if step.not_captured is not None and not self._told_of_capture:
             self._told_of_capture = True  # the stages that follow most likely cannot be captured for the same reason
-            message = (
+            warn_where_called(
                 f"the step of stage {stage.name} could not be captured ({step.not_captured}): such steps run "
                 "uncaptured, which takes longer but does not change what is computed."
             )
-            warnings.warn(message, SplitPUWarning, stacklevel=2)
         outcome = StageOutcome()
         if saved is not None:
             step.optimiser.prepare()
@@ -201,11 +200,10 @@ class Engine:
                 raise InputError(_out_of_memory(stage, self.hardware))
             record = self._attempt(stage, step, epoch, before)
         if step.lighter is not None and step.lighter is not way:
-            message = (
+            warn_where_called(
                 f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it continues more slowly with "
                 f"{step.lighter.describe()}, which does not change what is computed."
             )
-            warnings.warn(message, SplitPUWarning, stacklevel=2)
         return record
 
     def _attempt(self, stage: Stage, step: Step, epoch: int, before: Mapping[str, Tensor]) -> EpochRecord | None:

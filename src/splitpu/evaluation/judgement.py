@@ -4,7 +4,7 @@ Beside each stands what calling every row negative would get, and the naive mode
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,18 +35,13 @@ def estimated(
     With too few rows for the curves of a ranking there are only those that counting gives.
     """
 
+    how: dict[str, Any] = {"scenario": scenario, "prior_interval": prior_interval}
+
     def judge(scores: Floats, *, intervals: bool = True) -> tuple[PUEvaluation, dict[str, PUFigure]]:
-        found = evaluate_pu(
-            scores[labelled],
-            scores[~labelled],
-            prior,
-            scenario=scenario,
-            prior_interval=prior_interval,
-            intervals=intervals,
-        )
+        found = evaluate_pu(scores[labelled], scores[~labelled], prior, **how, intervals=intervals)
         figures = dict(found.figures)
         if labelled.sum() >= FEWEST_POSITIVES and (~labelled).sum() >= FEWEST_UNLABELLED:
-            ranked = ranking.ranking_figures(scores, labelled, prior, prior_interval=prior_interval, scenario=scenario)
+            ranked = ranking.ranking_figures(scores, labelled, prior, **how)
             figures |= {name: one for name, one in ranked.items() if name not in ("accuracy", "f1")}
         return found, figures
 
@@ -201,9 +196,8 @@ def _of_groups(positive: Floats, negative: Floats, cut: int, lengths: tuple[int,
         "roc_auc": float((negative * (found - positive / 2)).sum() / (positives * negatives)),
         "average_precision": float((positive * found / called).sum() / positives),
     }
-    figures |= ranking.of_lists(
-        lengths, rows, float(share), np.append(0, called / total), np.append(0, found / positives)
-    )
+    parts = np.append(0, called / total), np.append(0, found / positives)
+    figures |= ranking.of_lists(lengths, rows, float(share), *parts)
     hits, wrong = (found[cut - 1], alarms[cut - 1]) if cut else (0.0, 0.0)
     figures["accuracy"] = float((hits + negatives - wrong) / total)
     figures["f1"] = float(2 * hits / (hits + wrong + positives))

@@ -4,7 +4,6 @@ each other, and by trying out every family once a device. Also how tensors lie i
 
 import importlib
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from splitpu.errors import SplitPUWarning
+from splitpu.utils.warnings import warn_where_called
 
 _MARK = "may_use_kernels"
 _KINDS = (nn.BatchNorm2d, nn.Conv2d)
@@ -95,8 +94,8 @@ def runs_on(device: torch.device, name: str) -> bool:
         _SAID.add(device)
     if failed:
         names, reasons = ", ".join(failed), "; ".join(dict.fromkeys(failed.values()))
-        message = f"kernels do not run here ({names}: {reasons}); torch's own operations are used, a little slower."
-        warnings.warn(message, SplitPUWarning, stacklevel=3)
+        instead = "torch's own operations are used, a little slower"
+        warn_where_called(f"kernels do not run here ({names}: {reasons}); {instead}.")
     return not found[name]
 
 

@@ -458,7 +458,4 @@ def encoder_for(name: str, shape: tuple[int, ...]) -> tuple[Encoder, ViewPlan]:
     return asked, replace(plan, weak=0) if small else plan
 
 
-@lru_cache(maxsize=1)
-def usual_encoder(name: str) -> Encoder:
-    """The encoder of that name; of the last one asked for, the very same."""
-    return encoder(name)
+usual_encoder = lru_cache(maxsize=1)(encoder)  # of the last one asked for, the very same

@@ -2,7 +2,7 @@
 
 import importlib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,9 @@ class Method:
     needs_prior: bool = False
     needs_truth: bool = False  # the true labels of the training rows, which only an oracle may ask for
     needs_rows_aside: bool = False  # a share of P and U that it is not trained on, to choose its epoch by
+    # How often a step has its population rows and its labelled rows go through a network, and how often it looks at all
+    # rows after an epoch; a way back is two thirds of one. Without them it is trained as the base section says.
+    passes: Sequence[float] = ()
 
     def train(self, context: "Context") -> "Teacher":
         """Train the method's one model; not for Split-PU, which makes several."""
@@ -99,17 +102,6 @@ _SHORTEST = 1.2  # milliseconds that a step takes however few rows it has
 _FORWARD = 1 / 3  # of a step's work
 _USUAL_STOP = 0.4  # of the split's longest: where the temporary network has mostly agreed
 _HARD_SHARE = 0.1  # of the unlabelled rows; each is seen in two views and by the teacher's first layers
-# How often a step of a method has its population rows and its labelled rows go through a network, and how often it
-# looks at all rows after an epoch; methods that are not here are trained as the base section says.
-_PASSES = {
-    "vpu": (2, 1, 0),
-    "dan": (2, 2, 0),
-    "pubn": (1, 1, 0),
-    "self-pu": (2 * (1 + _FORWARD), 2 * (1 + _FORWARD), 0),
-    "p3mix": (1 + _FORWARD, 1 + _FORWARD, 1),
-    "puupl": (1, 1, 0),
-    "dist-pu": (2, 2, 1),
-}
 
 
 @dataclass(frozen=True)
@@ -156,8 +148,9 @@ def works_of(config: Config, rows: int, positives: int) -> Iterator[Work]:
 
 def _method_works(config: Config, method: str, rows: int, positives: int) -> Iterator[Work]:
     """What one method trains, alone or as the first teacher."""
-    settings: Any = config.base if method not in _PASSES else getattr(config, method.replace("-", "_"))
-    of_population, of_labelled, looks = _PASSES.get(method, (1, method not in ("naive", "supervised"), 0))
+    passes = () if method == "risk" else find_method(method).passes
+    settings: Any = getattr(config, method.replace("-", "_")) if passes else config.base
+    of_population, of_labelled, looks = passes or (1, method not in ("naive", "supervised"), 0)
     steps, size = _batch(rows, settings.batch_size)
     labelled = settings.positives_per_batch or size * positives / rows
     if method == "dist-pu":  # begins without mixing
@@ -166,7 +159,7 @@ def _method_works(config: Config, method: str, rows: int, positives: int) -> Ite
         steps, size = _batch(rows, settings.batch_size, looks * rows * _FORWARD)
         labelled = settings.positives_per_batch or size * positives / rows
     epochs, images = settings.epochs, of_population * size + of_labelled * min(labelled, positives)
-    if method not in _PASSES:
+    if not passes:
         epochs *= config.members
     elif method == "pubn":
         epochs += settings.score_epochs

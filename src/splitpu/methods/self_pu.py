@@ -73,11 +73,8 @@ class SelfPUTask:
             risks.append(risk)
             agreements.append(gated_agreement(logit[count:], logits[1 - number][count:], risk, limit))
             lessons.append(functional.mse_loss(torch.sigmoid(logit), torch.sigmoid(taught[number])) * following)
-        terms = {
-            "risk": torch.stack(risks).sum(),
-            "agreement": torch.stack(agreements).sum(),
-            "teacher": torch.stack(lessons).sum(),
-        }
+        of_both = {"risk": risks, "agreement": agreements, "teacher": lessons}
+        terms = {name: torch.stack(parts).sum() for name, parts in of_both.items()}
         loss = terms["risk"] + terms["agreement"] + self.config.teacher_weight * terms["teacher"]
         return {"loss": loss, **terms, "trusted": (trusted >= 0).float().mean()}
 

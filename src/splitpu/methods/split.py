@@ -1,6 +1,5 @@
 """The early-stopped split: what a temporary network learns first is easy, the rest hard; what a method hands back."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,12 +11,12 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig, SplitConfig
 from splitpu.engine.stage import Batch, EpochRecord, Stage
-from splitpu.errors import SplitPUWarning
 from splitpu.kernels.loss_terms import fused_terms_apply, label_terms
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.common import one_pool, viewed
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.types import Floats, Mask, Rows
+from splitpu.utils.warnings import warn_where_called
 from splitpu.views import Views
 
 _MORE_ATTEMPTS, _FASTER = 2, 3.0  # each further attempt takes steps so many times as large as the one before
@@ -100,22 +99,18 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
         if result.learned:
             break
         faster = replace(usual, rate=usual.rate * _FASTER**attempt)
-        warnings.warn(
+        warn_where_called(
             f"{name}: in {len(result.agreement)} epochs the temporary network came to agree with the teacher on no "
             f"more than {max(result.agreement):.3f} of the samples, which the same answer for all would reach; it is "
-            f"trained again with larger steps (split.optimiser.rate = {faster.rate:.3g}).",
-            SplitPUWarning,
-            stacklevel=2,
+            f"trained again with larger steps (split.optimiser.rate = {faster.rate:.3g})."
         )
         again = _early_stopped(context, teacher, f"{name}.again{attempt}", faster, again=attempt)
         result = max(result, again, key=lambda one: max(one.agreement))
     if not result.reached:
-        warnings.warn(
+        warn_where_called(
             f"{name}: agreement with the teacher never rose above tau = {result.tau:g} in "
             f"{context.config.split.max_epochs} epochs; the best epoch ({result.epoch}, {max(result.agreement):.3f}) "
-            "was used. Raise split.max_epochs or split.optimiser.rate, or lower split.tau.",
-            SplitPUWarning,
-            stacklevel=2,
+            "was used. Raise split.max_epochs or split.optimiser.rate, or lower split.tau."
         )
     return result
 

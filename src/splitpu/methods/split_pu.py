@@ -1,13 +1,11 @@
 """Split-PU: a base model, then rounds of split and student, each sound student the next round's teacher."""
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from splitpu.engine.stage import Pool, proportional_count
-from splitpu.errors import SplitPUWarning
 from splitpu.learners.crossfit import compare_auc
 from splitpu.methods.base_model import train_base
 from splitpu.methods.common import Trained, as_one, member_names
@@ -18,7 +16,7 @@ from splitpu.methods.split import SplitResult, split_unlabelled
 from splitpu.methods.student_loss import StudentTask, easy_rows_agree, feature_predictor
 from splitpu.networks.backbones import Backbone
 from splitpu.networks.encoders import is_encoder
-from splitpu.utils.warnings import NOT_TAKEN
+from splitpu.utils.warnings import NOT_TAKEN, warn_where_called
 
 _LEAST_AGREEMENT = 0.55  # mean over both labels; one answer for all rows would reach one half
 _MORE_ATTEMPTS, _SLOWER = 2, 3.0  # each further attempt takes steps so many times as small as the one before
@@ -54,11 +52,9 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
             if _learned(context, trained[0], teacher, split):
                 return trained, True
             slower = _SLOWER**attempt
-            warnings.warn(
+            warn_where_called(
                 f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained "
-                f"again with smaller steps (student.optimiser.rate = {config.optimiser.rate / slower:.3g}).",
-                SplitPUWarning,
-                stacklevel=2,
+                f"again with smaller steps (student.optimiser.rate = {config.optimiser.rate / slower:.3g})."
             )
             trained = train_once(f"{name}.again{attempt}", slower, again=attempt)
         return trained, _learned(context, trained[0], teacher, split)
@@ -68,7 +64,7 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     sound = [trained for trained, learned in members.values() if learned]
     lost = [place for place, (_, learned) in members.items() if not learned]
     for place in lost if sound else [name]:
-        warnings.warn(_not_taken(place, of_several=bool(sound)), SplitPUWarning, stacklevel=2)
+        warn_where_called(_not_taken(place, of_several=bool(sound)))
     joined_up = as_one(context, sound or [trained for trained, _ in members.values()])
     return Student(**vars(joined_up), sound=bool(sound))
 
@@ -115,11 +111,9 @@ def _kept_back(context: Context, teacher: Teacher, student: Student, number: int
     gain = compare_auc(own, taught_by, context.data.labelled[aside])
     if gain.value >= -gain.error:
         return student
-    warnings.warn(
+    warn_where_called(
         f"round{number}.student: on {len(aside)} rows that were set aside it tells labelled from unlabelled rows less "
-        f"well than the model that taught it (AUC {gain.value:+.3f}), so it {NOT_TAKEN}.",
-        SplitPUWarning,
-        stacklevel=2,
+        f"well than the model that taught it (AUC {gain.value:+.3f}), so it {NOT_TAKEN}."
     )
     return replace(student, sound=False)
 

@@ -52,12 +52,8 @@ class VPUTask:
         on_positives, on_population, on_mixed = logit.split([count, size, size])
         variational = variational_loss(on_positives, on_population)
         mixing = mixing_penalty(on_mixed, on_population, weight)
-        return {
-            "loss": variational + self.config.mix_weight * mixing,
-            "variational": variational,
-            "mixing": mixing,
-            "recall": (on_positives > 0).float().mean(),
-        }
+        loss, recall = variational + self.config.mix_weight * mixing, (on_positives > 0).float().mean()
+        return {"loss": loss, "variational": variational, "mixing": mixing, "recall": recall}
 
 
 def train_vpu(context: Context) -> Teacher:

@@ -72,11 +72,8 @@ def warmed_up(context: Context) -> Context:
     )
     engine.run(stage)
     # The weights that the warm-up changed. It never reached the network's head, which each stage draws for itself.
-    moved = {
-        name: tensor.detach().clone()
-        for name, tensor in network.state_dict().items()
-        if not torch.equal(tensor, before[name])
-    }
+    after = network.state_dict().items()
+    moved = {name: one.detach().clone() for name, one in after if not torch.equal(one, before[name])}
     return dataclasses.replace(context, warm_start=WarmStart(stage.key, moved))
 
 

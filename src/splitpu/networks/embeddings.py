@@ -241,10 +241,8 @@ def _embedded(picture: Bytes, encoder: Encoder, plan: ViewPlan) -> Vectors:
 
 def _view(name: str, views: Views, raw: Tensor, seed: int) -> Tensor:
     kind, _, number = name.partition("-")
-    if kind == "plain":
-        return views.plain(raw)
-    if kind == "mirrored":
-        return views.plain(raw.flip(3))
+    if kind in ("plain", "mirrored"):
+        return views.plain(raw.flip(3) if kind == "mirrored" else raw)
     # Far apart, so that neighbouring seeds of the user's do not share views.
     generator = torch.Generator().manual_seed(seed * 10_000 + int(number) * 2 + (kind == "strong"))
     return views.weak(raw, generator) if kind == "weak" else views.strong(raw, generator)

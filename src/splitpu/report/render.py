@@ -185,13 +185,9 @@ def figure_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         written = [(column, _value(column, row.get(column))) for column in columns]
         cells = [(figure_label(column), value, value == best.get(column)) for column, value in written]
         lines.append((_capital(str(row.get("model", ""))), cells))
-    return {
-        "labels": [figure_label(column) for column in columns],
-        "rows": lines,
-        "has_best": bool(best),
-        "has_test": not _MORE_IS_BETTER.isdisjoint(columns),
-        "has_accuracy": any(_is_number(row.get("accuracy")) for row in rows),
-    }
+    has = {"has_best": bool(best), "has_test": not _MORE_IS_BETTER.isdisjoint(columns)}
+    has["has_accuracy"] = any(_is_number(row.get("accuracy")) for row in rows)
+    return {"labels": [figure_label(column) for column in columns], "rows": lines, **has}
 
 
 def reliability(bins: Sequence[Mapping[str, float]]) -> dict[str, Any] | None:
@@ -200,17 +196,11 @@ def reliability(bins: Sequence[Mapping[str, float]]) -> dict[str, Any] | None:
         return None
     promised = [bin_["promised"] for bin_ in bins]
     error = sum(bin_["share"] * abs(bin_["promised"] - bin_["estimated"]) for bin_ in bins)
-    chart = charts.line_chart(
-        [
-            charts.Series("estimated from P, U and the prior", promised, [bin_["estimated"] for bin_ in bins]),
-            charts.Series("as promised", [0.0, 1.0], [0.0, 1.0]),
-        ],
-        charts.Labels(
-            "Share of positives against the probability that the model gives", "probability", "share of positives"
-        ),
-        whole=False,
-    )
-    return {"points": 100 * error, "chart": chart}
+    lines = [charts.Series("estimated from P, U and the prior", promised, [bin_["estimated"] for bin_ in bins])]
+    lines.append(charts.Series("as promised", [0.0, 1.0], [0.0, 1.0]))
+    what = "Share of positives against the probability that the model gives"
+    labels = charts.Labels(what, "probability", "share of positives")
+    return {"points": 100 * error, "chart": charts.line_chart(lines, labels, whole=False)}
 
 
 def _value(column: str, value: Any) -> str:
@@ -247,17 +237,13 @@ def split(report: RoundReport) -> dict[str, Any]:
         at_stop = values[stopped - 1] if 1 <= stopped <= len(values) else math.nan
         # Where tau is not reached, training goes on after the best epoch.
         place, mark = ("network was stopped", "stopped") if report.reached else ("split was taken", "split taken")
-        curve = charts.line_chart(
-            [charts.Series("agreement", range(1, len(values) + 1), values)],
-            charts.Labels(
-                f"Agreement with the teacher over {count(len(values), 'epoch')}, {decimal(at_stop)} at epoch {stopped},"
-                f" where the {place}; tau is {decimal(report.tau)}.",
-                "epoch of the temporary network",
-                "agreement with the teacher",
-            ),
-            level=charts.Mark(report.tau, f"τ = {decimal(report.tau)}"),
-            stop=charts.Mark(stopped, f"{mark} at epoch {stopped}"),
-        )
+        reached = f"{decimal(at_stop)} at epoch {stopped}, where the {place}; tau is {decimal(report.tau)}."
+        what = f"Agreement with the teacher over {count(len(values), 'epoch')}, {reached}"
+        labels = charts.Labels(what, "epoch of the temporary network", "agreement with the teacher")
+        level = charts.Mark(report.tau, f"τ = {decimal(report.tau)}")
+        stop = charts.Mark(stopped, f"{mark} at epoch {stopped}")
+        lines = [charts.Series("agreement", range(1, len(values) + 1), values)]
+        curve = charts.line_chart(lines, labels, level=level, stop=stop)
     return {"round": report, "best": max(charts.finite(values), default=math.nan), "bar": bar, "curve": curve}
 
 
@@ -335,22 +321,16 @@ def spread(report: ReportData) -> dict[str, Any] | None:
         f"{decimal(report.threshold)}; {percent(expected)} are expected from the prior."
     )
     description = f"Histogram of the probabilities on the unlabelled. {summary}"
-    plain, logarithmic = (
-        charts.histogram(
-            known,
-            charts.Labels(description, "probability of being positive", f"samples{' (logarithmic)' * is_logarithmic}"),
-            marks=_marks(report, known),
-            split_at=report.threshold,
-            logarithmic=is_logarithmic,
-        )
-        for is_logarithmic in (False, True)
-    )
-    return {
-        "bar": charts.share_bar(share, expected, description=summary),
-        "plain": plain,
-        "logarithmic": logarithmic,
-        "lost": report.probabilities.size - known.size,
-    }
+    how: dict[str, Any] = {"marks": _marks(report, known), "split_at": report.threshold}
+
+    def drawn(*, logarithmic: bool) -> Markup:
+        counted = f"samples{' (logarithmic)' * logarithmic}"
+        labels = charts.Labels(description, "probability of being positive", counted)
+        return charts.histogram(known, labels, **how, logarithmic=logarithmic)
+
+    bar, lost = charts.share_bar(share, expected, description=summary), report.probabilities.size - known.size
+    both = {"plain": drawn(logarithmic=False), "logarithmic": drawn(logarithmic=True)}
+    return {"bar": bar, **both, "lost": lost}
 
 
 def _known(report: ReportData) -> Floats:
@@ -376,8 +356,5 @@ def picture(sample: Sample) -> dict[str, Any]:
     pixels = np.atleast_3d(np.asarray(sample.pixels))
     first_channel = pixels.shape[2] not in (1, 3, 4)
     shown = pixels[:, :, :1] if first_channel else pixels
-    return {
-        "address": charts.png_address(shown),
-        "small": max(shown.shape[:2]) < _SMALL_SIDE,
-        "first_channel": first_channel,
-    }
+    small = max(shown.shape[:2]) < _SMALL_SIDE
+    return {"address": charts.png_address(shown), "small": small, "first_channel": first_channel}

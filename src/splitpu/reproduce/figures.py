@@ -209,7 +209,6 @@ def cgh(context: Context, engine: WatchingEngine) -> Found:
         ]
     )
     weight, agreement = gradients.flatten(1)[:, 0].double(), coherence(gradients)
-    selected, selected_noisy, auc = _detection(-agreement, noisy)
     # Shares in shared bins; the end ones gather the outermost hundredth, which would squeeze everything else.
     parts = {"clean": weight[~noisy].cpu().numpy(), "noisy": weight[noisy].cpu().numpy()}
     widest = float(np.quantile(np.abs(np.concatenate(list(parts.values()))), 0.99)) or 1.0
@@ -223,9 +222,7 @@ def cgh(context: Context, engine: WatchingEngine) -> Found:
         **shares,
         "statistics": {"clean": _statistics(weight[~noisy]), "noisy": _statistics(weight[noisy])},
         "coherence": {"clean": _statistics(agreement[~noisy]), "noisy": _statistics(agreement[noisy])},
-        "selected": selected,
-        "selected_noisy": selected_noisy,
-        "auc": auc,
+        **dict(zip(("selected", "selected_noisy", "auc"), _detection(-agreement, noisy), strict=True)),
         "noise_easy": float(noisy.double().mean()),
         "samples": len(easy),
     }
@@ -331,12 +328,6 @@ def _detection(suspicion: Tensor, noisy: Tensor) -> list[float]:
 def _statistics(values: Tensor) -> dict[str, float]:
     if len(values) == 0:
         return {"count": 0}
-    quarter, median, three_quarters = torch.quantile(values, torch.tensor([0.25, 0.5, 0.75]).to(values)).tolist()
-    return {
-        "count": len(values),
-        "mean": float(values.mean()),
-        "sd": float(values.std(correction=0)),
-        "quarter": quarter,
-        "median": median,
-        "three_quarters": three_quarters,
-    }
+    parts = torch.quantile(values, torch.tensor([0.25, 0.5, 0.75]).to(values)).tolist()
+    found = {"count": len(values), "mean": float(values.mean()), "sd": float(values.std(correction=0))}
+    return found | dict(zip(("quarter", "median", "three_quarters"), parts, strict=True))

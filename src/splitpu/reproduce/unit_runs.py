@@ -105,18 +105,11 @@ def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -
         rounds = []
         for found in outcome.rounds:
             one, figures = RoundReport.of(found, outcome.data.truth), outcome.figures(found.student, held_out, prior)
-            rounds.append(
-                {
-                    **{"round": one.number, "accuracy": _percent(figures["accuracy"]), "easy": one.easy},
-                    **{"hard": one.hard, "noise": one.noise, "split_epoch": one.stopped_epoch},
-                    **{"reached": one.reached, "taken": one.taken, "metrics": figures},
-                    **outcome.judged(found.student),
-                }
-            )
-    return _line(unit, workplace, outcome, base, rounds) | {
-        "wall_seconds": round(time.perf_counter() - started, 3),  # that this unit took here
-        "warnings": warnings,
-    }
+            told = {name: getattr(one, name) for name in ("easy", "hard", "noise", "reached", "taken")}
+            told |= {"split_epoch": one.stopped_epoch, "metrics": figures, **outcome.judged(found.student)}
+            rounds.append({"round": one.number, "accuracy": _percent(figures["accuracy"]), **told})
+    spent = round(time.perf_counter() - started, 3)  # that this unit took here
+    return _line(unit, workplace, outcome, base, rounds) | {"wall_seconds": spent, "warnings": warnings}
 
 
 def _table(unit: Unit, runtime: Runtime, data: PUData, held_out: HeldOut, prior: float) -> Outcome:
@@ -209,8 +202,7 @@ def _line(
         "commit": workplace.commit or source_commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    cleaned: dict[str, Any] = finite_or_none(line)
-    return cleaned
+    return dict(finite_or_none(line))
 
 
 def _percent(share: float | None) -> float | None:

