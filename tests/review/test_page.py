@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,9 @@ class Served:
             str(port),
             *words,
         ]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # What a shell starts in the background is deaf to Ctrl-C, and so would be what it starts.
+        hear = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.address = next(word for word in line.split() if word.startswith("http"))
