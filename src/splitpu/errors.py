@@ -2,6 +2,8 @@
 
 from typing import Any
 
+NO_MEMORY = "there is not enough memory for this: free some, or give fewer or smaller rows; a run that was begun stays."
+
 
 class SplitPUError(Exception):
     """Base of every error this package raises on purpose."""
@@ -55,9 +57,6 @@ class SomeRunsFailed(SplitPUError):
     def __init__(self, sentence: str, failed: dict[int, Exception], finished: dict[int, Any]) -> None:
         super().__init__(sentence)
         self.failed, self.finished = failed, finished
-
-
-NO_MEMORY = "there is not enough memory for this: free some, or give fewer or smaller rows; a run that was begun stays."
 
 
 def about_memory(error: BaseException) -> bool:

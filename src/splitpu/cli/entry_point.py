@@ -21,6 +21,12 @@ from splitpu.utils.signals import started_together
 from splitpu.utils.text import printable
 
 _ours: list[bool] = []  # not empty once this process is known to be there for one command
+WRONG_INPUT = 2
+COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
+TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
+WORDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+OTHER_WORDS = {word: ours for ours, theirs in WORDS["other_programs"].items() for word in theirs}
+IN_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it does not share its work among them
 
 
 @contextmanager
@@ -39,14 +45,6 @@ def quick_start() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-WRONG_INPUT = 2
-COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
-TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
-WORDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-OTHER_WORDS = {word: ours for ours, theirs in WORDS["other_programs"].items() for word in theirs}
-IN_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it does not share its work among them
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -42,6 +42,9 @@ from splitpu.utils.arrays import checked_seed
 from splitpu.utils.warnings import Note, collected_warnings
 
 _COUNTED = ("accuracy", "f1", "roc_auc", "average_precision")
+_OF_A_PRIOR = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
+Decisions = dict[str, Floats]  # on training and test rows, by the one or the other
+_MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
 def run_evaluate(
@@ -167,11 +170,6 @@ def _show_figures(
         "prior": f"{prior}; {100 * true_rate:.1f} % of the test rows are positive",
     }
     return facts, [] if judged is None else list(judged.notes[1:])
-
-
-_OF_A_PRIOR = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
-Decisions = dict[str, Floats]  # on training and test rows, by the one or the other
-_MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
 def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, device: str, json: bool) -> None:

@@ -42,6 +42,8 @@ from splitpu.utils.statistics import by_chance
 from splitpu.utils.text import listed, parse_numbers, parse_words
 from splitpu.utils.warnings import UNRELIABLE, Note, worth_repeating
 
+METHODS_OF_LEARNERS = ("split-pu", "logistic", "elkan-noto")
+
 
 def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, json: bool) -> int:
     """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
@@ -284,9 +286,6 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     if mixed:
         notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
     return notes
-
-
-METHODS_OF_LEARNERS = ("split-pu", "logistic", "elkan-noto")
 
 
 def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: bool, **words: Any) -> int:

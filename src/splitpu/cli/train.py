@@ -61,6 +61,13 @@ from splitpu.utils.torch_state import seeded
 from splitpu.utils.warnings import collected_warnings
 from splitpu.views import Views
 
+_PICTURES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
+_USUAL_FOR_FEW, _ENCODER_SIDE = 128, 224  # pixels: what few images are brought to, and what encoders look at
+
+_LONG = 20 * 60.0  # seconds from which it is said what a run will take
+_FEWEST_TRIED, _VALUES_TRIED = 4, 2**17  # rows, and values of them, that steps are tried with
+_SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
+
 
 @contextmanager
 def estimating(
@@ -203,14 +210,6 @@ def if_settings_do_nothing(configs: Sequence[Config], settings: Sequence[str], r
     return f"{', '.join(idle)} {have} no effect: {', '.join(methods)} {reads} the settings in {sections}"
 
 
-_PICTURES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
-_USUAL_FOR_FEW, _ENCODER_SIDE = 128, 224  # pixels: what few images are brought to, and what encoders look at
-
-_LONG = 20 * 60.0  # seconds from which it is said
-_FEWEST_TRIED, _VALUES_TRIED = 4, 2**17  # rows, and values of them, that steps are tried with
-_SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
-
-
 @dataclass
 class LongRun(Observer):
     """After the second epoch that is trained here, which libraries no longer warm up in, says what all will take."""
@@ -294,12 +293,10 @@ class FitOptions(TrainingWords, DataWords):
 
     @classmethod
     def of(cls, data: str | None, where: DataWords = NO_WORDS, how: TrainingWords = AS_USUAL, **own: Any) -> Self:
-        """From the words of a command, as it has them."""
         return cls(**where.__dict__ | how.__dict__ | own | {"data": data})
 
     @property
     def all_settings(self) -> list[str]:
-        """Single settings, by whichever option."""
         return [*(self.settings or []), *([f"learner={self.learner}"] if self.learner else [])]
 
     def request(self, source: Source, seed: int) -> Request:

@@ -26,6 +26,9 @@ from splitpu.utils.text import listed, row_name
 
 NEEDED = ("X", "s")
 OPTIONAL = ("X_test", "y_test", "names", "truth")
+SUFFIXES = (".npy", ".npz")
+MOST_IN_MEMORY = 1 << 30  # bytes; systems promise more memory than there is, and end the program that believes them
+_MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -164,11 +167,6 @@ def _read_one(archive: Any, name: str, path: Path) -> Array:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names) or "nothing"
-
-
-SUFFIXES = (".npy", ".npz")
-MOST_IN_MEMORY = 1 << 30  # bytes; systems promise more memory than there is, and end the program that believes them
-_MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
 
 
 @dataclass(frozen=True, kw_only=True)

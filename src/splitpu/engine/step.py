@@ -117,7 +117,6 @@ class Step:
         self._restore(before)
 
     def live_tensors(self) -> dict[str, Tensor]:
-        """Everything a step changes, by name."""
         return training_tensors(self.module, self.optimiser, self.average)
 
     def _in_pieces(self, pieces: int) -> LighterForward:

@@ -16,6 +16,8 @@ from splitpu.networks.backbones import Backbone, Ensemble
 from splitpu.types import Rows
 from splitpu.views import Views
 
+Trained = tuple[Backbone, str]  # a network and the key of the stage that trained it
+
 
 class Carrier(nn.Module):
     """Networks together with tensors that a stage changes as it goes: labels, trusted rows, ramps.
@@ -144,9 +146,6 @@ def half_of_largest(logits: Tensor) -> float:
 def labelled_as_numbers(context: Context) -> Tensor:
     """One for labelled positives, zero for the rest, on the device."""
     return context.rows(context.data.labelled).float()
-
-
-Trained = tuple[Backbone, str]  # a network and the key of the stage that trained it
 
 
 def member_names(context: Context, name: str) -> list[str]:

@@ -247,7 +247,6 @@ class Context:
 
     @property
     def known_prior(self) -> float:
-        """The prior, for methods that need one."""
         if self.prior is None:
             raise missing_prior(self.config.method)
         return self.prior
@@ -257,7 +256,6 @@ class Context:
         return torch.as_tensor(numbers, device=self.engine.hardware.device)
 
     def logits_of(self, network: nn.Module) -> Tensor:
-        """Logits of every training row, on the device."""
         engine = self.engine
         return training_logits(network, engine.rows, engine.views, engine.hardware)
 

@@ -55,7 +55,6 @@ class SplitResult:
 
     @property
     def hard_rows(self) -> Rows:
-        """Row numbers of the hard samples."""
         return self.rows[~self.easy]
 
     def noise(self, truth: npt.NDArray[Any] | None) -> dict[str, float] | None:

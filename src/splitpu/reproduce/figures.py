@@ -24,6 +24,17 @@ PIECE = 4000  # samples that are regressed together
 _PATH_STEPS = 40
 _PATH_END = 0.05  # the path ends at this share of the penalty at which the first sample enters
 _SWEEPS = 25  # proximal steps at each penalty, each path point starting from the one before
+# Figures of one epoch, given the stage's module and the epoch's number; an empty list leaves the epoch out.
+Look = Callable[[Any, int], list[float]]
+Series = dict[str, Any]
+
+LOOK_EVERY = 10  # epochs between two regressions of SPR
+MOST_SAMPLES = 12_000  # of the easy set that a detector sees
+SUSPECTED_SHARE = 0.1
+SHOWN_EACH = 10  # samples in a group of the gallery
+_CHUNK = 256
+_BINS = 41
+_STUDENT = "round1.student"
 
 
 def penalised_regression_suspicion(features: Tensor, labels: Tensor, seed: int = 0) -> Tensor:
@@ -98,10 +109,6 @@ def coherence(gradients: Tensor) -> Tensor:
     return functional.cosine_similarity(flat, flat.mean(0, keepdim=True), dim=1)
 
 
-# Figures of one epoch, given the stage's module and the epoch's number; an empty list leaves the epoch out.
-Look = Callable[[Any, int], list[float]]
-
-
 class WatchingEngine(Engine):
     """An engine that takes figures after the epochs of chosen stages and keeps them with the stage's checkpoint."""
 
@@ -141,17 +148,6 @@ class WatchingEngine(Engine):
         for purpose in looks:
             self._seen[stage.name, purpose] = outcome.memory[f"seen {purpose}"].tolist()
         return outcome
-
-
-Series = dict[str, Any]
-
-LOOK_EVERY = 10  # epochs between two regressions of SPR
-MOST_SAMPLES = 12_000  # of the easy set that a detector sees
-SUSPECTED_SHARE = 0.1
-SHOWN_EACH = 10  # samples in a group of the gallery
-_CHUNK = 256
-_BINS = 41
-_STUDENT = "round1.student"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ class Clock:
         self._bases: set[tuple[str, str, str, int, int]] = set()
 
     def left(self) -> float:
-        """Seconds until the limit."""
         return float("inf") if self._end is None else self._end - self._now()
 
     def fits(self, unit: Unit) -> bool:
@@ -51,7 +50,6 @@ class Clock:
         return expected <= self.left()
 
     def took(self, unit: Unit, seconds: float) -> None:
-        """Remember how long a unit was."""
         like = self._like(unit)
         self._longest[like] = max(self._longest.get(like, 0.0), seconds)
         self._slowest = max(self._slowest, seconds / unit.guessed_seconds)

@@ -239,14 +239,10 @@ def verdict(experiment: Experiment, recipe: str, store: ResultStore) -> str:
 
 
 class Heading(NamedTuple):
-    """A heading inside a section."""
-
     text: str
 
 
 class Paragraph(NamedTuple):
-    """Plain text."""
-
     text: str
 
 
@@ -275,8 +271,6 @@ Block = Heading | Paragraph | Grid | Charts | Pictures
 
 
 class Part(NamedTuple):
-    """One section of the page."""
-
     anchor: str
     title: str
     blocks: Sequence[Block]

@@ -36,6 +36,10 @@ FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unla
 _PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
 
 Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
+COMPARED = ("accuracy", "f1", "roc_auc", "average_precision")
+DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
+
+Line = dict[str, Any]
 
 
 class SeedsFolder:
@@ -162,12 +166,6 @@ def in_words(figure: str, spread: Mapping[str, Any]) -> str:
         return "±".join(f"{100 * spread[part]:.1f}" for part in ("mean", "sd") if spread[part] is not None)
     deviation = "" if spread["sd"] is None else f"±{spread['sd']:.3f}".replace("±0.", "±.")
     return f"{spread['mean']:.3f}{deviation}"
-
-
-COMPARED = ("accuracy", "f1", "roc_auc", "average_precision")
-DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
-
-Line = dict[str, Any]
 
 
 class ComparisonFolder(Results[Any]):

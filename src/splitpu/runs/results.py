@@ -33,6 +33,12 @@ from splitpu.utils.reading import open_regular
 from splitpu.views import Views
 
 _ABOUT_SKIPPED = ("name", "why", "bad")
+KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
+ON_TEST_ROWS = "counted on the test rows"
+ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
+OUT_OF_FOLD = "estimated out of fold: every row was judged by learners that had not seen it"
+ON_ROWS_ASIDE = "estimated from the rows that were kept out of the training"
+CHOSEN_BY_THEM = "; epochs or probabilities may have been chosen by them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +52,6 @@ class ModelFigures:
     decisions: Floats | None = None  # on the test rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Its part of `result.json`."""
         share = {"positive_rate_unlabelled": self.unlabelled_rate}
         return {"model": self.name, "threshold": self.threshold, **share, "test": self.test}
 
@@ -208,14 +213,6 @@ def write_rows(path: Path, heading: Sequence[str], lines: Iterable[Sequence[obje
         write_csv(file, heading, lines)
 
 
-KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
-ON_TEST_ROWS = "counted on the test rows"
-ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
-OUT_OF_FOLD = "estimated out of fold: every row was judged by learners that had not seen it"
-ON_ROWS_ASIDE = "estimated from the rows that were kept out of the training"
-CHOSEN_BY_THEM = "; epochs or probabilities may have been chosen by them"
-
-
 @dataclass(frozen=True)
 class Judged:
     """How right the final model is, by rows that it was not trained on, and how far to trust that."""
@@ -234,7 +231,6 @@ class Judged:
         return [self.note, *([] if doubt is None else [doubt])]
 
     def to_dict(self) -> dict[str, Any]:
-        """The part of `result.json`."""
         return {"figures": {name: one._asdict() for name, one in self.figures.items()}, "figures_notes": self.notes}
 
 

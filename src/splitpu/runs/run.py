@@ -180,7 +180,6 @@ class EpochLogger(Observer):
         self._send, self.close = send, close
 
     def epoch_done(self, record: EpochRecord) -> None:
-        """Its terms, its rate, and its agreement where there is one."""
         agreement = {} if record.agreement is None else {"agreement": record.agreement}
         for name, value in {**record.terms, **agreement, "rate": record.rate, "seconds": record.seconds}.items():
             self._send(f"{record.stage}/{name}", float(value), record.epoch)

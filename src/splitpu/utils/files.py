@@ -20,6 +20,10 @@ from pathlib import Path
 from splitpu.errors import DiskError, DiskFull, InputError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WRITING: set[Path] = set()  # drafts that this process writes at this moment
+_NO_PLACE = (errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)  # where no file can be written
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)  # of some network drives
+_ONE_DAY = 24 * 3600
 
 
 @contextmanager
@@ -53,9 +57,6 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
         finally:
             _WRITING.discard(temporary)
-
-
-_WRITING: set[Path] = set()  # by this process, at this moment
 
 
 def _sweep_drafts(path: Path) -> None:
@@ -132,9 +133,6 @@ def remove_leftovers(folder: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-_NO_PLACE = (errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)  # where no file can be written
-
-
 @contextmanager
 def disk_errors_in_words(path: Path, *, advice: str = "choose another place.") -> Iterator[None]:
     """Turn a full disk, or a write that is refused, into a sentence about `path`; the `advice` is for the latter."""
@@ -171,9 +169,6 @@ def means_no_room(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno in _NO_ROOM
     return type(error).__name__ == "SafetensorError" and any(f"(os error {code})" in str(error) for code in _NO_ROOM)
-
-
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)  # of some network drives
 
 
 class Taken(Exception):
@@ -264,9 +259,6 @@ def drafted(folder: Path) -> Iterator[Path]:
         sync_folder(draft)
         os.rename(draft, folder)
         sync_folder(folder.parent)
-
-
-_ONE_DAY = 24 * 3600
 
 
 @contextmanager

@@ -35,6 +35,11 @@ _ORIENTATION = 0x0112  # the EXIF tag
 # What it asks for from 2 on, in the words of pillow.
 _TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
 _SIDEWAYS = (5, 6, 7, 8)  # its values for which height and width change places
+_READ_WITH = {"image": ("images", "pillow"), "DICOM": ("dicom", "pydicom"), "NIfTI": ("volumes", "nibabel")}
+RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
+# What some hundred images can teach does not need more pixels, and three times as many take a laptop hours.
+_LARGEST_OF_FEW, _LARGEST = RUNGS[-2:]
+_FACTS = [("checksum", "V32"), ("height", "i4"), ("width", "i4"), ("grey", "?"), ("depth", "u1"), ("slices", "i4")]
 
 
 @dataclass(frozen=True)
@@ -111,9 +116,6 @@ def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = No
         raise BadImage(reason(error)) from error
     finally:
         logger.setLevel(level)
-
-
-_READ_WITH = {"image": ("images", "pillow"), "DICOM": ("dicom", "pydicom"), "NIfTI": ("volumes", "nibabel")}
 
 
 def require_reader_of(files: Literal["image", "DICOM", "NIfTI"]) -> None:
@@ -222,12 +224,6 @@ def _orientation(image: Any) -> int:
         return int(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # damaged EXIF data say nothing about the picture itself
         return 1
-
-
-RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
-# What some hundred images can teach does not need more pixels, and three times as many take a laptop hours.
-_LARGEST_OF_FEW, _LARGEST = RUNGS[-2:]
-_FACTS = [("checksum", "V32"), ("height", "i4"), ("width", "i4"), ("grey", "?"), ("depth", "u1"), ("slices", "i4")]
 
 
 @dataclass(frozen=True, eq=False)

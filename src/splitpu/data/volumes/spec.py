@@ -16,6 +16,11 @@ from splitpu.types import Array
 SliceValues = npt.NDArray[np.float32]
 
 DARKEST, BRIGHTEST = 0.5, 99.5  # percentiles of a volume's values that become 1 and 255
+Vector = tuple[float, ...]
+
+SAME_PLACE = 0.01  # millimetres; slices closer than this show the same place
+SAME_DIRECTION = 0.999  # cosine of the angle between two normals that count as one
+_ENOUGH_STEPS = 3  # from slice to slice; of fewer none is the usual one
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,6 @@ def as_bytes(slices: Sequence[SliceValues], spec: VolumeSpec) -> Array:
     volume = np.zeros(spec.shape, spec.dtype)
     volume[: len(stack), :, :, 0] = np.rint(1 + 254 * unit)
     return volume
-
-
-Vector = tuple[float, ...]
-
-SAME_PLACE = 0.01  # millimetres; slices closer than this show the same place
-SAME_DIRECTION = 0.999  # cosine of the angle between two normals that count as one
-_ENOUGH_STEPS = 3  # from slice to slice; of fewer none is the usual one
 
 
 @dataclass(frozen=True)
