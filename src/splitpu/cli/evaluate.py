@@ -356,8 +356,7 @@ def run_prior(
     checked_seed(seed, "--seed ")
     display = choose_display(quiet=json)
     with display.watching() as watch:
-        asked = replace(where, data=data)
-        source = parse_source(asked.as_words(seed=seed, scenario=scenario))
+        source = parse_source(replace(where, data=data).as_words(seed=seed, scenario=scenario))
         loaded = source.load(progress=display.say, watch=watch)
     print_note(*loaded.warnings)
     rows = loaded.data

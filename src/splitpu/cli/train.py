@@ -293,10 +293,12 @@ class FitOptions(TrainingWords, DataWords):
 
     @classmethod
     def of(cls, data: str | None, where: DataWords = NO_WORDS, how: TrainingWords = AS_USUAL, **own: Any) -> Self:
+        """From the words of a command, as it has them."""
         return cls(**where.__dict__ | how.__dict__ | own | {"data": data})
 
     @property
     def all_settings(self) -> list[str]:
+        """Single settings, by whichever option."""
         return [*(self.settings or []), *([f"learner={self.learner}"] if self.learner else [])]
 
     def request(self, source: Source, seed: int) -> Request:

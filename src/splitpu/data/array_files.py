@@ -289,8 +289,7 @@ class NpzSource(Source):
             raise InputError(f"{self.path}: {error}") from error
         labels = np.asarray(arrays["s"])
         classes = (labels[~data.labelled][0].item(), labels[data.labelled][0].item())
-        loaded = LoadedData(data=data, held_out=held_out, description=self.path, classes=classes)
-        return loaded.with_leakage_warning()
+        return LoadedData(data=data, held_out=held_out, description=self.path, classes=classes).with_leakage_warning()
 
     @classmethod
     def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:

@@ -274,8 +274,7 @@ class Context:
 
     def with_own_share(self, logits: Tensor) -> "Context":
         """The same, for a model whose logits mean 1/2 at 0: the share above 0 is a second opinion on the prior."""
-        population = logits[self.rows(self.data.population)]
-        return replace(self, own_share=float((population > 0).double().mean()))
+        return replace(self, own_share=float((logits[self.rows(self.data.population)] > 0).double().mean()))
 
     def threshold_for(self, logits: Tensor, own: OwnThreshold | None = None) -> float:
         """The logit above which a network with these logits says positive."""

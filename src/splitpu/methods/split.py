@@ -74,8 +74,7 @@ class SplitTask:
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         rows, raw = batch["rows"]
-        inputs = viewed(raw, views, generator, augment=self.config.augment)
-        logit = self.module(inputs).logit
+        logit = self.module(viewed(raw, views, generator, augment=self.config.augment)).logit
         if fused_terms_apply(self.module, logit):
             return {"loss": label_terms(logit, self.labels, rows, (len(rows), 0, 0), rho=None)["easy"]}
         return {"loss": soft_cross_entropy(logit, self.labels[rows])}
@@ -210,11 +209,6 @@ class MethodResult:
         return base, " + ".join(row["learner"] for row in rows if row["chosen"])
 
     @property
-    def last_taken(self) -> Round | None:
-        """The last round whose student was taken, if there is one."""
-        return next((found for found in reversed(self.rounds) if found.taken), None)
-
-    @property
     def final(self) -> Teacher:
         """The model to use: the last student that was taken, or the base model when there is none."""
-        return self.base if self.last_taken is None else self.last_taken.student
+        return next((found.student for found in reversed(self.rounds) if found.taken), self.base)

@@ -63,8 +63,7 @@ def train_vpu(context: Context) -> Teacher:
         selection = SelectionConfig(held_out=config.held_out, criterion="variational")
         context = replace(context, data=data, aside=aside, config=replace(context.config, selection=selection))
     network = context.fresh_network("vpu")
-    mixing = MixingWeights(config.mix_concentration, context.engine.hardware.device)
-    task = VPUTask(network, mixing, config)
+    task = VPUTask(network, MixingWeights(config.mix_concentration, context.engine.hardware.device), config)
     # The penalty once moved one side only; named here, a checkpoint from that time is not taken for one of today.
     stage = two_pool_stage(context, "vpu", task, "vpu", config, penalty="moves both sides")
     key = context.train(stage, network, half_of_largest)

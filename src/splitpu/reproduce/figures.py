@@ -70,8 +70,7 @@ def _entry_penalties(features: Tensor, labels: Tensor) -> Tensor:
             moved = basis @ (basis.T @ shifts) + unexplained
             length = moved.norm(dim=1, keepdim=True).clamp_min(1e-300)
             shifts = moved * (1 - penalty / length).clamp_min(0)
-        newly = (shifts.norm(dim=1) > 0) & (entered == 0)
-        entered[newly] = penalty
+        entered[(shifts.norm(dim=1) > 0) & (entered == 0)] = penalty
     return entered
 
 

@@ -46,8 +46,7 @@ class Clock:
         if self.left() <= 0 or self._fill:
             return self.left() > 0
         # What nothing like it has been run of takes as much longer than guessed as other things did.
-        expected = self._longest.get(self._like(unit), self._slowest * unit.guessed_seconds)
-        return expected <= self.left()
+        return self._longest.get(self._like(unit), self._slowest * unit.guessed_seconds) <= self.left()
 
     def took(self, unit: Unit, seconds: float) -> None:
         like = self._like(unit)
@@ -133,8 +132,7 @@ class UnitSchedule(Schedule[UnitRun]):
         return not ahead or ahead.isdisjoint(self._stages(unit.number).values())
 
     def why_not(self, unit: UnitRun) -> str:
-        fits = self._clock.fits(unit.unit)
-        return "" if fits else f"{max(self._clock.left(), 0):.0f} s are left, too little for"
+        return "" if self._clock.fits(unit.unit) else f"{max(self._clock.left(), 0):.0f} s are left, too little for"
 
     def claim(self, unit: UnitRun) -> ExitStack | None:
         """By a lock file beside the stages."""
@@ -204,7 +202,6 @@ def smoke(chosen: Iterable[Experiment], folder: Path, device: str = "cpu", tell:
     from splitpu.reproduce.pages import render
 
     store = ResultStore(folder / "results", smoke=True)
-    units = smoke_units(chosen)
-    session = run_units(units, store, Workplace(folder / "stages", device), tell=tell)
+    session = run_units(smoke_units(chosen), store, Workplace(folder / "stages", device), tell=tell)
     render(store, folder / "docs")
     return session

@@ -195,8 +195,7 @@ def write_split(path: Path, training: Training, data: PUData) -> None:
 
 def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
     """Say of every file that is not used why; `bad` tells files that were meant to be images from other files."""
-    lines = ((entry.name, entry.why, "yes" if entry.bad else "no") for entry in skipped)
-    write_rows(path, _ABOUT_SKIPPED, lines)
+    write_rows(path, _ABOUT_SKIPPED, ((entry.name, entry.why, "yes" if entry.bad else "no") for entry in skipped))
 
 
 def is_list_of_skipped(path: Path) -> bool:

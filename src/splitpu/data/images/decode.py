@@ -138,8 +138,7 @@ def read_header(path: str | Path) -> Header:
             image.verify()
             file.seek(0)
             image = Image.open(file, formats=FORMATS)
-        sideways = _orientation(image) in _SIDEWAYS
-        width, height = reversed(image.size) if sideways else image.size
+        width, height = reversed(image.size) if _orientation(image) in _SIDEWAYS else image.size
         if image.mode == "F":
             raise BadImage("has floating-point pixels: save it with 8 or 16 bits")
         grey, depth = image.mode in _GREY, 16 if image.mode in _SIXTEEN_BIT else 8

@@ -139,8 +139,7 @@ class FolderSource(Source):
         data, positives = words.data, list(words.positives or [])
         if not (positives or words.unlabelled or (data is not None and Path(data).is_dir())):
             return None
-        nothing_labelled = not positives and words.labels is None
-        if model is not None and data is not None and Path(data).is_dir() and nothing_labelled:
+        if model is not None and data is not None and Path(data).is_dir() and not positives and words.labels is None:
             known = "give --test POSITIVES NEGATIVES if it is known, else --positives and --unlabelled"
             raise InputError(f"nothing says which images in {data} are positive: {known}.")
         words.refuse(words.TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")

@@ -89,12 +89,9 @@ def find_images(folders: Sequence[str | Path]) -> FoundRows:
     roots, common, closed = given_folders(folders)
     files: list[RowFile] = []
     skipped: list[Skipped] = []
-
-    def no_image(path: str) -> str:
-        return "" if ends_in(path, *SUFFIXES) else f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-
+    other = f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
     for number, root in enumerate(roots):
-        for found in contents(root, closed, no_image):
+        for found in contents(root, closed, lambda path: "" if ends_in(path, *SUFFIXES) else other):
             if found.why:
                 skipped.append(Skipped(readable_name(found.path, common), found.why, found.bad, len(files), number))
             else:
