@@ -20,20 +20,13 @@ from splitpu.cli.options import (
     SEVEN_PRIORS,
     TO_BE_PRINTED,
     USUAL_METHODS,
-    AsJson,
     ClusterWords,
     DataWords,
-    Device,
-    FinishedRun,
     Flag,
-    Link,
     PredictWords,
     PriorsTried,
-    Quiet,
-    ResultAsJson,
     ReviewWords,
     Share,
-    Strict,
     TrainingWords,
     Whole,
     WholeOrNone,
@@ -70,41 +63,41 @@ def prior(
     scenario: Scenario = "single-training-set",
     scores: Literal["auto", "classical", "network"] = "auto",
     seed: Whole = 0,
-    device: Device = "auto",
-    json: AsJson = False,
+    device: str = "auto",
+    json: Flag = False,
 ) -> None:
     """Estimate the share of positives in the population from labelled and unlabelled rows, by several estimators."""
 
 
 @run_by("evaluate")
 def sensitivity(
-    run: FinishedRun,
+    run: str,
     /,
     *,
     tried: PriorsTried = SEVEN_PRIORS,
     cluster: ClusterWords = HERE,
-    device: Device = "auto",
-    json: AsJson = False,
+    device: str = "auto",
+    json: Flag = False,
 ) -> None:
     """Show how the decisions of a run would change if the prior were another one."""
 
 
 @run_by("inspect")
 def hard(
-    run: FinishedRun,
+    run: str,
     /,
     *,
     top: WholeOrNone = None,
     out: Path | None = None,
     copy_to: Path | None = None,
-    link: Link = False,
+    link: Flag = False,
     json: Flag = False,
 ) -> None:
     """List the hard samples, those worth a second look, most doubtful first, and copy their images for review."""
 
 
 @run_by("review")
-def review(run: FinishedRun, /, *, asked: ReviewWords = FIRST_REVIEW, json: AsJson = False) -> None:
+def review(run: str, /, *, asked: ReviewWords = FIRST_REVIEW, json: Flag = False) -> None:
     """Open a page that asks about samples, one key an answer; `splitpu refit` then trains with the answers.
 
     Answers are in answers.jsonl in the run folder, one line each, and in answers.csv, which is made from them.
@@ -112,17 +105,17 @@ def review(run: FinishedRun, /, *, asked: ReviewWords = FIRST_REVIEW, json: AsJs
 
 
 @run_by("review")
-def refit(run: FinishedRun, /, *, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> None:
+def refit(run: str, /, *, out: Path | None = None, quiet: Flag = False, json: Flag = False) -> None:
     """Train again as RUN was trained, with the answers of its review: confirmed positives and known negatives."""
 
 
 @run_by("predict")
-def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> None:
+def export(run: str, file: Path | None = None, /, *, json: Flag = False) -> None:
     """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime."""
 
 
 @explained
-def card(run: FinishedRun, out: Path | None = None, /) -> None:
+def card(run: str, out: Path | None = None, /) -> None:
     """Write a model card, as the Hugging Face Hub has it: what the model learned from, assumes, and how good it is."""
     from splitpu.runs.card import write_card
 
@@ -138,8 +131,8 @@ def embed(
     size: str | None = None,
     series: str | None = None,
     slices: WholeOrNone = None,
-    strict: Strict = False,
-    json: AsJson = False,
+    strict: Flag = False,
+    json: Flag = False,
 ) -> None:
     """Write what a pretrained network says of images or volumes, one vector each, for other tools.
 
@@ -148,27 +141,27 @@ def embed(
 
 
 @run_by("predict")
-def serve(run: FinishedRun, /, *, host: str = "127.0.0.1", port: Whole = 8000, device: Device = "auto") -> None:
+def serve(run: str, /, *, host: str = "127.0.0.1", port: Whole = 8000, device: str = "auto") -> None:
     """Serve the model of a run: a page to drop an image or paste rows, and POST /score for programs."""
 
 
 @run_by("inspect")
-def info(run: str | None = None, /, *, json: AsJson = False) -> None:
+def info(run: str | None = None, /, *, json: Flag = False) -> None:
     """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware."""
 
 
 @run_by("inspect")
-def methods(*, json: AsJson = False) -> None:
+def methods(*, json: Flag = False) -> None:
     """List the methods: when to use which, what each assumes, and where it comes from."""
 
 
 @run_by("inspect")
-def data_list(*, json: AsJson = False) -> None:
+def data_list(*, json: Flag = False) -> None:
     """List the public sets that have a name, and whether they are on this machine."""
 
 
 @run_by("inspect")
-def data_get(name: str, /, *, json: AsJson = False) -> None:
+def data_get(name: str, /, *, json: Flag = False) -> None:
     """Download a public set into the cache."""
 
 
@@ -185,8 +178,8 @@ def compare(
     how: TrainingWords = AS_USUAL,
     cluster: ClusterWords = HERE,
     keep_checkpoints: Flag = False,
-    quiet: Quiet = False,
-    json: ResultAsJson = False,
+    quiet: Flag = False,
+    json: Flag = False,
 ) -> None:
     """Train several methods on the same rows with the same prior and network, and put their figures side by side.
 
@@ -195,7 +188,7 @@ def compare(
 
 
 @run_by("train")
-def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> None:
+def demo(*, out: Path | None = None, quiet: Flag = False, json: Flag = False) -> None:
     """Try it out: train on the digits that come with scikit-learn. Even digits are positive, 50 of them labelled."""
 
 
@@ -215,46 +208,46 @@ def fit(
     cluster: ClusterWords = HERE,
     keep_checkpoints: Flag = False,
     log: str | None = None,
-    quiet: Quiet = False,
-    json: ResultAsJson = False,
+    quiet: Flag = False,
+    json: Flag = False,
 ) -> None:
     """Train Split-PU, or another method, and write a run folder with the model, its figures and a report page."""
 
 
 @run_by("train")
-def resume(run: str, /, *, cluster: ClusterWords = HERE, quiet: Quiet = False, json: ResultAsJson = False) -> None:
+def resume(run: str, /, *, cluster: ClusterWords = HERE, quiet: Flag = False, json: Flag = False) -> None:
     """Continue a run that was stopped or killed, with the data and options it was started with."""
 
 
 @run_by("predict")
 def predict(
-    run: FinishedRun,
+    run: str,
     input: Path,
     /,
     *,
     asked: PredictWords = TO_BE_PRINTED,
     cluster: ClusterWords = HERE,
-    device: Device = "auto",
+    device: str = "auto",
     json: Flag = False,
 ) -> None:
     """Score new rows: write the name, probability of being positive and decision of each as CSV or Parquet."""
 
 
 @run_by("predict")
-def merge(scores: Path, out: Path, /, *, json: AsJson = False) -> None:
+def merge(scores: Path, out: Path, /, *, json: Flag = False) -> None:
     """Make one file of the parts that `predict --shard` or `predict --ray` has written, one row for every input."""
 
 
 @run_by("evaluate")
 def evaluate(
-    run: FinishedRun,
+    run: str,
     data: str | None = None,
     /,
     *,
     where: DataWords = NO_WORDS,
     scenario: Scenario | None = None,
-    device: Device = "auto",
-    json: AsJson = False,
+    device: str = "auto",
+    json: Flag = False,
 ) -> None:
     """Say how good a model is: from rows whose truth is known, or else estimated from labelled and unlabelled rows."""
 

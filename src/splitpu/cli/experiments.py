@@ -4,11 +4,11 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import HERE, ClusterWords, Device, Flag, explained
+from splitpu.cli.options import HERE, ClusterWords, Flag, explained
 from splitpu.errors import InputError
 from splitpu.utils.files import disk_errors_in_words
 from splitpu.utils.signals import StopRequest
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from splitpu.reproduce.units import Unit
 
 RESULTS, DOCS = Path("results"), Path("docs")
-Results = Annotated[Path, Parameter(help="The folder of the result lines.")]
 
 
 @explained
@@ -61,7 +60,7 @@ ALL_UNITS, USUAL_PLACES = UnitChoice(), DataPlaces()
 
 
 @explained
-def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Results = RESULTS) -> None:
+def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Path = RESULTS) -> None:
     """List the experiments and how much of each is done or, with names, their units and whether they are done."""
     from splitpu.reproduce.declared import chosen_experiments
 
@@ -79,11 +78,11 @@ def reproduce_run(
     *names: str,
     choice: UnitChoice = ALL_UNITS,
     places: DataPlaces = USUAL_PLACES,
-    results: Results = RESULTS,
+    results: Path = RESULTS,
     minutes: float | None = None,
     fill: Flag = False,
     cache: Path | None = None,
-    device: Device = "auto",
+    device: str = "auto",
     cluster: ClusterWords = HERE,
     commit: str | None = None,
 ) -> int:
@@ -117,7 +116,7 @@ def reproduce_run(
 
 @explained
 def reproduce_plan(
-    *names: str, choice: UnitChoice = ALL_UNITS, places: DataPlaces = USUAL_PLACES, results: Results = RESULTS
+    *names: str, choice: UnitChoice = ALL_UNITS, places: DataPlaces = USUAL_PLACES, results: Path = RESULTS
 ) -> None:
     """Print what `splitpu reproduce run` would run, in which order, and how long each unit may take on a GPU."""
     from splitpu.reproduce.store import plan_lines
@@ -128,7 +127,7 @@ def reproduce_plan(
 
 
 @explained
-def reproduce_choose(*names: str, results: Results = RESULTS) -> None:
+def reproduce_choose(*names: str, results: Path = RESULTS) -> None:
     """Say which candidate the criterion of an experiment picks from the results so far."""
     from splitpu.reproduce.declared import chosen_experiments
     from splitpu.reproduce.summary import verdict
@@ -152,7 +151,7 @@ def reproduce_smoke() -> int:
 
 
 @explained
-def reproduce_render(*, results: Results = RESULTS, docs: Path = DOCS) -> None:
+def reproduce_render(*, results: Path = RESULTS, docs: Path = DOCS) -> None:
     """Write RESULTS.md and results.html from the results so far."""
     from splitpu.reproduce.pages import render
     from splitpu.reproduce.store import ResultStore

@@ -23,7 +23,9 @@ Explained = TypeVar("Explained", bound=Callable[..., Any])
 
 def explained(words: Explained) -> Explained:
     """What is decorated, a command or a group of options, with what `help.toml` says of its single words."""
-    said = "".join(f"\n    {name}: {text}" for name, text in HELP.get(words.__name__, {}).items())
+    everywhere = {name: HELP["everywhere"].get(name) for name in inspect.signature(words).parameters}
+    texts = {name: text for name, text in everywhere.items() if text} | HELP.get(words.__name__, {})
+    said = "".join(f"\n    {name}: {text}" for name, text in texts.items())
     words.__doc__ = inspect.cleandoc(words.__doc__ or "") + (f"\n\nArgs:{said}" if said else "")
     return words
 
@@ -55,17 +57,6 @@ Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
 Calibration = Literal["temperature", "platt", "isotonic"]
 
-# What many commands ask for in the same words, which are said here and not in their docstrings.
-FinishedRun = Annotated[str, Parameter(help="The folder of a finished run.")]
-Device = Annotated[str, Parameter(help="Where to compute: auto (a GPU if there is one), cpu or cuda.")]
-Quiet = Annotated[Flag, Parameter(help="Do not show progress.")]
-AsJson = Annotated[Flag, Parameter(help="Print one JSON object.")]
-ResultAsJson = Annotated[Flag, Parameter(help="Print the result as one JSON object.")]
-Link = Annotated[Flag, Parameter(help="With --copy-to: make links instead of copies.")]
-Strict = Annotated[
-    Flag, Parameter(help="Stop at the first file that cannot be read, instead of skipping up to a tenth of them.")
-]
-
 
 @explained
 @Parameter(name="*", group=Group("Where the data are", sort_key=1))
@@ -79,7 +70,7 @@ class DataWords:
     test: Words = None
     labels: str | None = None
     size: str | None = None
-    strict: Strict = False
+    strict: Flag = False
     series: str | None = None
     slices: WholeOrNone = None
     label: str | None = None
@@ -195,8 +186,8 @@ class PredictWords:
     out: Path | None = None
     top: WholeOrNone = None
     copy_to: Path | None = None
-    link: Link = False
-    strict: Strict = False
+    link: Flag = False
+    strict: Flag = False
     shard: str | None = None
 
 

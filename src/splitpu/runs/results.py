@@ -1,6 +1,6 @@
 """What came of a training: `result.json`, `scores.csv`, `split.csv`; and estimates where no truth is known."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from splitpu.config.schema import Scenario, SelectionConfig
 from splitpu.data.images.scan import Skipped
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.data.sources import LoadedData
-from splitpu.data.tables.read import write_csv
+from splitpu.data.tables.read import write_rows
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError
@@ -28,7 +28,6 @@ from splitpu.report.contents import RoundReport
 from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder, source_commit, versions
 from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities, without_rows_aside
 from splitpu.types import Flags, Floats
-from splitpu.utils.files import replacing
 from splitpu.utils.reading import open_regular
 from splitpu.views import Views
 
@@ -205,11 +204,6 @@ def is_list_of_skipped(path: Path) -> bool:
             return file.readline(1000).strip() == ",".join(_ABOUT_SKIPPED).encode()
     except OSError:
         return False
-
-
-def write_rows(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        write_csv(file, heading, lines)
 
 
 @dataclass(frozen=True)

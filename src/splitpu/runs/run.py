@@ -13,6 +13,7 @@ import torch
 
 from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData
+from splitpu.data.tables.read import write_rows
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import DiskError, InputError, MissingExtraError
@@ -146,7 +147,7 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
         note(f"{folder.skipped} lists every file that is not used, and why")
     if loaded.duplicates:
         pairs = ((second, first) for first, second in loaded.duplicates)
-        results.write_rows(folder.duplicates, ["name", "same_as"], pairs)
+        write_rows(folder.duplicates, ["name", "same_as"], pairs)
         note(f"{folder.duplicates} lists all that are identical")
 
 

