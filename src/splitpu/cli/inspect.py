@@ -38,8 +38,7 @@ _DOWNLOADED = {"mnist": MNIST, "cifar10": CIFAR10}
 def run_info(run: str | None, *, json: bool) -> None:
     """This installation, or a run."""
     if run is not None:
-        _show_run(RunFolder.find_one(run), json=json)
-        return
+        return _show_run(RunFolder.find_one(run), json=json)
     from splitpu.config.presets import preset_names
     from splitpu.engine.hardware import Hardware
     from splitpu.networks.build import network_names

@@ -26,10 +26,9 @@ _GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
 
 
 class _GlobalNormalise(torch.autograd.Function):
-    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do.
+    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do."""
 
-    Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
-    """
+    # Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
 
     @staticmethod
     def forward(

@@ -229,9 +229,7 @@ class RunFolder:
 
     @property
     def state(self) -> str:
-        if self.finished:
-            return "finished"
-        return "unfinished" if self.request_file.exists() else "no run"
+        return "finished" if self.finished else "unfinished" if self.request_file.exists() else "no run"
 
     def request(self) -> Request:
         try:

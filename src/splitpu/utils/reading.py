@@ -163,11 +163,10 @@ def toml_loads(text: str) -> dict[str, Any]:
         key = line.partition("=")[0]
         if key.count(".") > DEEPEST and not key.lstrip().startswith("#"):  # tomllib takes minutes over thousands
             raise ValueError(f"a key has more than {DEEPEST} parts: {key.strip()[:40]}...")
-    found: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
-    return found
+    return _parsed(lambda: tomllib.loads(text))
 
 
-def _parsed(parse: Callable[[], Any]) -> Any:
+def _parsed(parse: Callable[[], Content]) -> Content:
     """What was read, once it is known to be neither too deep nor to hold a number that nothing can be done with."""
     try:
         found = parse()
