@@ -1,6 +1,9 @@
 """The errors a user can cause, each one sentence long: what was given, what is wrong with it, what to do."""
 
+import importlib
 from typing import Any
+
+NO_MEMORY = "there is not enough memory for this: free some, or give fewer or smaller rows; a run that was begun stays."
 
 
 class SplitPUError(Exception):
@@ -38,6 +41,14 @@ class MissingExtraError(SplitPUError, ImportError):
     """An optional dependency is needed for this input; the message says which extra to install."""
 
 
+def from_extra(package: str, extra: str, what_for: str) -> Any:
+    """A package that not everybody has, or a sentence on what it is needed for and which extra brings it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingExtraError(f"{what_for}: pip install 'splitpu[{extra}]'.") from error
+
+
 class Interrupted(SplitPUError):
     """The run was asked to stop and has saved its state."""
 
@@ -55,9 +66,6 @@ class SomeRunsFailed(SplitPUError):
     def __init__(self, sentence: str, failed: dict[int, Exception], finished: dict[int, Any]) -> None:
         super().__init__(sentence)
         self.failed, self.finished = failed, finished
-
-
-NO_MEMORY = "there is not enough memory for this: free some, or give fewer or smaller rows; a run that was begun stays."
 
 
 def about_memory(error: BaseException) -> bool:

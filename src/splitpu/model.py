@@ -74,8 +74,7 @@ class Model:
         """
         scorer = self.base if which == "base" else self.final
         views = Views(self.preprocessing, self.config.views, hardware.device)
-        network = scorer.network.to(hardware.device)
-        decision = predict_logits(network, features, views, hardware) - scorer.threshold
+        decision = predict_logits(scorer.network.to(hardware.device), features, views, hardware) - scorer.threshold
         if which != "base" and self.calibration is not None:
             decision = self.calibration.decision(decision)
         _refuse_no_numbers(decision)

@@ -1,6 +1,5 @@
 """A trained model as one ONNX file: raw rows in, probability and decision out; preprocessing and threshold inside."""
 
-import importlib
 import logging
 import re
 import warnings
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing, is_scale_of_bytes
-from splitpu.errors import InputError, MissingExtraError, SplitPUError
+from splitpu.errors import InputError, SplitPUError, from_extra
 from splitpu.evaluation.calibration import PUCalibrator
 from splitpu.methods.frozen_features import FrozenNetwork
 from splitpu.model import Model
@@ -61,10 +60,9 @@ class RawToProbability(nn.Module):
 
 
 class CalibrationMap(nn.Module):
-    """A calibrator as tensors: from decisions in double precision to probabilities and answers.
+    """A calibrator as tensors: from decisions in double precision to probabilities and answers."""
 
-    The answer does not come from the probability, which is exactly 1/2 for decisions next to the threshold, too.
-    """
+    # The answer does not come from the probability, which is exactly 1/2 for decisions next to the threshold, too.
 
     def __init__(self, calibration: PUCalibrator) -> None:
         super().__init__()
@@ -95,11 +93,7 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
     or float64 if the model was trained on numbers that float32 cannot tell apart.
     """
     for name in NEEDED:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            needed = f"exporting to ONNX needs the package {name}"
-            raise MissingExtraError(f"{needed}: install it with pip install 'splitpu[onnx]'.") from None
+        from_extra(name, "onnx", f"exporting to ONNX needs the package {name}")
     if isinstance(model.final.network, FrozenNetwork):
         advice = "pass on the run folder, which holds the pretrained network too, for splitpu predict."
         raise InputError(f"a model on frozen features needs views of every image that ONNX cannot make: {advice}")

@@ -166,8 +166,7 @@ def train(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Trai
     method, aside, engine = spec.config.selection.calibration, context.aside, context.engine
     if method != "none" and aside is not None:
         decision = (result.final.logits - result.final.threshold).double().cpu().numpy()
-        calibration = calibrated_on(aside, decision, context.known_prior, method, data.scenario)
-        model = replace(model, calibration=calibration)
+        model = replace(model, calibration=calibrated_on(aside, decision, context.known_prior, method, data.scenario))
     return Training(model, result, engine.hardware, engine.describe(), context.warm_start, aside)
 
 

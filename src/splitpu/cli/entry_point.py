@@ -21,15 +21,19 @@ from splitpu.utils.signals import started_together
 from splitpu.utils.text import printable
 
 _ours: list[bool] = []  # not empty once this process is known to be there for one command
+WRONG_INPUT = 2
+COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
+TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
+WORDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+OTHER_WORDS = {word: ours for ours, theirs in WORDS["other_programs"].items() for word in theirs}
+IN_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it does not share its work among them
 
 
 @contextmanager
 def quick_start() -> Iterator[None]:
-    """Import what is heavy inside the block.
-
-    No garbage is collected there: importing torch makes hundreds of thousands of objects, none of them garbage, and
-    none of them needs to be looked at again later.
-    """
+    """Import what is heavy inside the block."""
+    # No garbage is collected there: importing torch makes hundreds of thousands of objects, none of them garbage, and
+    # none of them needs to be looked at again later.
     if not _ours:
         yield
         return
@@ -39,14 +43,6 @@ def quick_start() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-WRONG_INPUT = 2
-COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
-TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
-WORDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-OTHER_WORDS = {word: ours for ours, theirs in WORDS["other_programs"].items() for word in theirs}
-IN_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it does not share its work among them
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -134,11 +130,9 @@ def _about_command(word: str, command: str) -> str:
 
 
 def _make_output_safe() -> None:
-    """Who closes standard output (`>&-`) wants to hear nothing, which is no reason to fail.
-
-    Python has no stream there then, and the next file that is opened would take the place of the closed one. Names of
-    files may hold letters that the terminal's encoding lacks: they are spelt out.
-    """
+    """Who closes standard output (`>&-`) wants to hear nothing, which is no reason to fail."""
+    # Python has no stream there then, and the next file that is opened would take the place of the closed one. Names of
+    # files may hold letters that the terminal's encoding lacks: they are spelt out.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - while the process lives

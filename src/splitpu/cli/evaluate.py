@@ -42,6 +42,9 @@ from splitpu.utils.arrays import checked_seed
 from splitpu.utils.warnings import Note, collected_warnings
 
 _COUNTED = ("accuracy", "f1", "roc_auc", "average_precision")
+_OF_A_PRIOR = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
+Decisions = dict[str, Floats]  # on training and test rows, by the one or the other
+_MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
 def run_evaluate(
@@ -167,11 +170,6 @@ def _show_figures(
         "prior": f"{prior}; {100 * true_rate:.1f} % of the test rows are positive",
     }
     return facts, [] if judged is None else list(judged.notes[1:])
-
-
-_OF_A_PRIOR = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
-Decisions = dict[str, Floats]  # on training and test rows, by the one or the other
-_MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
 def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, device: str, json: bool) -> None:
@@ -358,8 +356,7 @@ def run_prior(
     checked_seed(seed, "--seed ")
     display = choose_display(quiet=json)
     with display.watching() as watch:
-        asked = replace(where, data=data)
-        source = parse_source(asked.as_words(seed=seed, scenario=scenario))
+        source = parse_source(replace(where, data=data).as_words(seed=seed, scenario=scenario))
         loaded = source.load(progress=display.say, watch=watch)
     print_note(*loaded.warnings)
     rows = loaded.data
@@ -395,10 +392,8 @@ def run_prior(
 
 @contextmanager
 def _checkpoints_of(data: PUData, seed: int) -> Iterator[Path | None]:
-    """A place in the cache for what an estimate has, there being no run: the same command goes on with it.
-
-    None where no networks are trained, where nothing can be written, and where another process is at the same estimate.
-    """
+    """A place in the cache for what an estimate has, there being no run: the same command goes on with it."""
+    # None where no networks are trained, nothing can be written, or another process is at the same estimate.
     if not needs_networks(data):
         yield None
         return

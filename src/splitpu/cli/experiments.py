@@ -4,11 +4,11 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import HERE, ClusterWords, Device, Flag
+from splitpu.cli.options import HERE, ClusterWords, Flag, explained
 from splitpu.errors import InputError
 from splitpu.utils.files import disk_errors_in_words
 from splitpu.utils.signals import StopRequest
@@ -19,21 +19,13 @@ if TYPE_CHECKING:
     from splitpu.reproduce.units import Unit
 
 RESULTS, DOCS = Path("results"), Path("docs")
-Results = Annotated[Path, Parameter(help="The folder of the result lines.")]
 
 
+@explained
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class UnitChoice:
-    """Which units of the named experiments; None = all that an experiment declares.
-
-    Args:
-        recipe: Only this recipe: paper, default, fast or record.
-        method: Only this method, or several, separated by commas (see `splitpu methods`), even if the experiment does
-            not declare it; for `teachers`, the students of this method.
-        seeds: Only these seeds, separated by commas, such as 0,1,2.
-        labelled: Only these numbers of labelled positives, separated by commas, such as 500,1000.
-    """
+    """Which units of the named experiments; None = all that an experiment declares."""
 
     recipe: str | None = None
     method: str | None = None
@@ -54,16 +46,11 @@ class UnitChoice:
         )
 
 
+@explained
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DataPlaces:
-    """Where the data sets are on this machine.
-
-    Args:
-        datasets: The folder where downloaded data sets are cached.
-        data_dir: The folder of sets that are read from files (busi, adrenal, breastmnist). If not given: $SPLITPU_DATA
-            or the cache.
-    """
+    """Where the data sets are on this machine."""
 
     datasets: Path | None = None
     data_dir: Path | None = None
@@ -72,12 +59,9 @@ class DataPlaces:
 ALL_UNITS, USUAL_PLACES = UnitChoice(), DataPlaces()
 
 
-def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Results = RESULTS) -> None:
-    """List the experiments and how much of each is done or, with names, their units and whether they are done.
-
-    Args:
-        names: Experiments, such as main, early-stop or rho. If not given: all, without their units.
-    """
+@explained
+def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Path = RESULTS) -> None:
+    """List the experiments and how much of each is done or, with names, their units and whether they are done."""
     from splitpu.reproduce.declared import chosen_experiments
 
     store = _opened(results)
@@ -89,15 +73,16 @@ def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Results
         print(f"{experiment.name:<24} {done:>3} of {len(units):>3} units done  {experiment.title}")
 
 
+@explained
 def reproduce_run(
     *names: str,
     choice: UnitChoice = ALL_UNITS,
     places: DataPlaces = USUAL_PLACES,
-    results: Results = RESULTS,
+    results: Path = RESULTS,
     minutes: float | None = None,
     fill: Flag = False,
     cache: Path | None = None,
-    device: Device = "auto",
+    device: str = "auto",
     cluster: ClusterWords = HERE,
     commit: str | None = None,
 ) -> int:
@@ -105,14 +90,6 @@ def reproduce_run(
 
     An experiment consists of units, each of which gives one line of results. Units that are done are skipped, and an
     interrupted one is continued. To merge the results of several machines, copy their files together.
-
-    Args:
-        names: Experiments, such as main, early-stop or rho (`splitpu reproduce list` shows all of them), or all.
-        minutes: Stop cleanly before this many minutes are over. The same command continues later.
-        fill: With --minutes: also start units that may not end in time. They are continued later if --cache is still
-            there.
-        cache: The folder of finished stages, which all experiments share.
-        commit: The commit to record with the results, where the code is not a git checkout.
     """
     began = time.monotonic()  # before the imports, which take their time on a machine that has just started
     if minutes is not None and not minutes > 0:  # what is no number is not above 0 either
@@ -137,14 +114,11 @@ def reproduce_run(
         return stop.exit_code if stop.wanted() else int(bool(done.failed))
 
 
+@explained
 def reproduce_plan(
-    *names: str, choice: UnitChoice = ALL_UNITS, places: DataPlaces = USUAL_PLACES, results: Results = RESULTS
+    *names: str, choice: UnitChoice = ALL_UNITS, places: DataPlaces = USUAL_PLACES, results: Path = RESULTS
 ) -> None:
-    """Print what `splitpu reproduce run` would run, in which order, and how long each unit may take on a GPU.
-
-    Args:
-        names: Experiments, as for run.
-    """
+    """Print what `splitpu reproduce run` would run, in which order, and how long each unit may take on a GPU."""
     from splitpu.reproduce.store import plan_lines
 
     units, store = _here(",".join(names), choice, places), _opened(results)
@@ -152,12 +126,9 @@ def reproduce_plan(
         print(line)
 
 
-def reproduce_choose(*names: str, results: Results = RESULTS) -> None:
-    """Say which candidate the criterion of an experiment picks from the results so far.
-
-    Args:
-        names: Experiments that choose between candidates, such as recipe-choice.
-    """
+@explained
+def reproduce_choose(*names: str, results: Path = RESULTS) -> None:
+    """Say which candidate the criterion of an experiment picks from the results so far."""
     from splitpu.reproduce.declared import chosen_experiments
     from splitpu.reproduce.summary import verdict
 
@@ -179,12 +150,9 @@ def reproduce_smoke() -> int:
         return int(bool(smoke(chosen_experiments("all"), Path(folder), "cpu", say).failed))
 
 
-def reproduce_render(*, results: Results = RESULTS, docs: Path = DOCS) -> None:
-    """Write RESULTS.md and results.html from the results so far.
-
-    Args:
-        docs: The folder to write to.
-    """
+@explained
+def reproduce_render(*, results: Path = RESULTS, docs: Path = DOCS) -> None:
+    """Write RESULTS.md and results.html from the results so far."""
     from splitpu.reproduce.pages import render
     from splitpu.reproduce.store import ResultStore
 

@@ -31,12 +31,14 @@ from splitpu.utils.files import check_free, disk_errors_in_words, drafted, ends_
 from splitpu.utils.reading import Guarded
 from splitpu.utils.text import from_cell, listed
 
+_LONGEST_NAME = 255  # bytes, on nearly every file system
+_DOWNLOADED = {"mnist": MNIST, "cifar10": CIFAR10}
+
 
 def run_info(run: str | None, *, json: bool) -> None:
     """This installation, or a run."""
     if run is not None:
-        _show_run(RunFolder.find_one(run), json=json)
-        return
+        return _show_run(RunFolder.find_one(run), json=json)
     from splitpu.config.presets import preset_names
     from splitpu.engine.hardware import Hardware
     from splitpu.networks.build import network_names
@@ -90,9 +92,6 @@ def _show_run(folder: RunFolder, *, json: bool) -> None:
         show_result(folder, result, json=False)
     else:
         print(continue_with(folder.path))
-
-
-_LONGEST_NAME = 255  # bytes, on nearly every file system
 
 
 @dataclass(frozen=True)
@@ -301,9 +300,6 @@ def run_methods(*, json: bool) -> None:
             print(f"{'':<{width}}    {what}: {', '.join(value) if isinstance(value, list) else value}")
     print("\nChoose one with: splitpu fit DATA --method NAME")
     print("Put several side by side with: splitpu compare DATA --method NAME,NAME")
-
-
-_DOWNLOADED = {"mnist": MNIST, "cifar10": CIFAR10}
 
 
 def sets_here() -> list[dict[str, str]]:

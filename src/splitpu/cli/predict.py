@@ -38,6 +38,8 @@ from splitpu.utils.text import listed
 from splitpu.utils.warnings import Note
 
 _COLUMNS = ("index", "name", "probability", "decision")
+Each = Literal["row", "view", "slice"]
+_EMBEDDED = (".npy", ".npz", ".parquet")
 
 
 def run_predict(run: str, path: Path, *, asked: PredictWords, cluster: ClusterWords, device: str, json: bool) -> None:
@@ -185,10 +187,6 @@ def run_export(run: str, file: Path | None, *, json: bool) -> None:
             "checked": f"with onnxruntime; largest difference in a probability {done.difference:.1g}",
         }
     )
-
-
-Each = Literal["row", "view", "slice"]
-_EMBEDDED = (".npy", ".npz", ".parquet")
 
 
 def run_embed(*inputs: str, out: Path, backbone: str, each: Each, json: bool, **words: Any) -> None:

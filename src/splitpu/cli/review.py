@@ -107,8 +107,7 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     elif prior.value is not None and audit and not audit["prior"][1] <= prior.value <= audit["prior"][2]:
         by = "by {} answers in random order it is {:.3f} ({:.3f} to {:.3f})".format(audit["answered"], *audit["prior"])
         display.note(f"the prior that was given is {prior.value:.3f}; {by}")
-    asked = dataclasses.replace(request, source=source)
-    refitted, _ = begin_run(path, asked, folder.config(), prior, loaded)
+    refitted, _ = begin_run(path, dataclasses.replace(request, source=source), folder.config(), prior, loaded)
     display.say(f"data: {loaded.in_words()}")
     code = train_and_show(refitted, loaded, display, json=json)
     if not json:

@@ -42,6 +42,8 @@ from splitpu.utils.statistics import by_chance
 from splitpu.utils.text import listed, parse_numbers, parse_words
 from splitpu.utils.warnings import UNRELIABLE, Note, worth_repeating
 
+METHODS_OF_LEARNERS = ("split-pu", "logistic", "elkan-noto")
+
 
 def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, json: bool) -> int:
     """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
@@ -99,8 +101,7 @@ def _train_and_show(
     # All runs at once: else a second command trains those that this one has not come to yet, and both fail.
     with RunFolder(several.path).locked() if loaded else nullcontext():
         try:
-            grid = Grid(units, progress=StageLines(display))
-            run_grid(grid, executor, how_to_go_on=continue_with(several.path))
+            run_grid(Grid(units, progress=StageLines(display)), executor, how_to_go_on=continue_with(several.path))
         except InputError:
             if not any(several.run(seed).path.exists() for seed in several.seeds()):  # none was possible
                 shutil.rmtree(several.path, ignore_errors=True)
@@ -286,9 +287,6 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     return notes
 
 
-METHODS_OF_LEARNERS = ("split-pu", "logistic", "elkan-noto")
-
-
 def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: bool, **words: Any) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
     asked = train.FitOptions.of(data, **words)
@@ -313,8 +311,7 @@ def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: b
         units = []  # seed by seed, so that methods can be compared as early as possible
         for seed, method in itertools.product(seeds, methods):
             what = (asked.request(sources[seed], seed), configs[method], priors[seed])
-            run = folder.run(method, seed)
-            units.append(_MethodRun(f"{method}, seed {seed}", run, draws[seed], shared, *what))
+            units.append(_MethodRun(f"{method}, seed {seed}", folder.run(method, seed), draws[seed], shared, *what))
         if finished := sum(folder.find(unit) is not None for unit in units):
             display.say(f"{finished} of {len(units)} runs are finished already")
         executor = cluster.executor(folder.shared_file, asked.device or "auto", threads) or InTurn()

@@ -61,6 +61,13 @@ from splitpu.utils.torch_state import seeded
 from splitpu.utils.warnings import collected_warnings
 from splitpu.views import Views
 
+_PICTURES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
+_USUAL_FOR_FEW, _ENCODER_SIDE = 128, 224  # pixels: what few images are brought to, and what encoders look at
+
+_LONG = 20 * 60.0  # seconds from which it is said what a run will take
+_FEWEST_TRIED, _VALUES_TRIED = 4, 2**17  # rows, and values of them, that steps are tried with
+_SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
+
 
 @contextmanager
 def estimating(
@@ -201,14 +208,6 @@ def if_settings_do_nothing(configs: Sequence[Config], settings: Sequence[str], r
     sections = ", ".join(name for name in theirs if name not in ("threshold", "rounds"))
     have, reads = "has" if len(idle) == 1 else "have", "reads" if len(methods) == 1 else "read"
     return f"{', '.join(idle)} {have} no effect: {', '.join(methods)} {reads} the settings in {sections}"
-
-
-_PICTURES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
-_USUAL_FOR_FEW, _ENCODER_SIDE = 128, 224  # pixels: what few images are brought to, and what encoders look at
-
-_LONG = 20 * 60.0  # seconds from which it is said
-_FEWEST_TRIED, _VALUES_TRIED = 4, 2**17  # rows, and values of them, that steps are tried with
-_SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
 
 
 @dataclass
@@ -409,10 +408,8 @@ def _says_how_to_train(asked: FitOptions) -> bool:
 
 
 def sized_for_encoder(asked: FitOptions) -> FitOptions:
-    """Pictures as large as a pretrained encoder looks at, where it will be asked and nobody gave another size.
-
-    The usual size for few images is smaller, because it is chosen for networks that are trained.
-    """
+    """Pictures as large as a pretrained encoder looks at, where it will be asked and nobody gave another size."""
+    # The usual size for few images is smaller, because it is chosen for networks that are trained.
     words = (asked.data, *(asked.positives or []), *(asked.unlabelled or []))
     folders = [Path(word) for word in words if word]
     if asked.size is not None or not folders or not all(map(Path.is_dir, folders)):

@@ -26,6 +26,9 @@ from splitpu.utils.text import listed, row_name
 
 NEEDED = ("X", "s")
 OPTIONAL = ("X_test", "y_test", "names", "truth")
+SUFFIXES = (".npy", ".npz")
+MOST_IN_MEMORY = 1 << 30  # bytes; systems promise more memory than there is, and end the program that believes them
+_MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -116,11 +119,9 @@ def _loaded(path: Path, saved_with: Literal["np.save", "np.savez"] = "np.savez")
 
 
 def _arrays_in(archive: Any) -> dict[str, dict[str, str]]:
-    """The arrays of a file by their names; of those that are sparse also the parts, by what scipy calls them.
-
-    A sparse X is either what scipy.sparse.save_npz writes, to which `s` may have been added, or lies in the arrays
-    X_data, X_indices, X_indptr and X_shape, which are the parts of a CSR matrix; so do the parts of X_test.
-    """
+    """The arrays of a file by their names; of those that are sparse also the parts, by what scipy calls them."""
+    # A sparse X is either what scipy.sparse.save_npz writes, to which `s` may have been added, or lies in the arrays
+    # X_data, X_indices, X_indptr and X_shape, which are the parts of a CSR matrix; so do the parts of X_test.
     names = set(archive.files)
     sparse: dict[str, dict[str, str]] = {}
     if {"data", "shape"} <= names and ({"indices", "indptr"} <= names or {"row", "col"} <= names):
@@ -164,11 +165,6 @@ def _read_one(archive: Any, name: str, path: Path) -> Array:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names) or "nothing"
-
-
-SUFFIXES = (".npy", ".npz")
-MOST_IN_MEMORY = 1 << 30  # bytes; systems promise more memory than there is, and end the program that believes them
-_MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,8 +289,7 @@ class NpzSource(Source):
             raise InputError(f"{self.path}: {error}") from error
         labels = np.asarray(arrays["s"])
         classes = (labels[~data.labelled][0].item(), labels[data.labelled][0].item())
-        loaded = LoadedData(data=data, held_out=held_out, description=self.path, classes=classes)
-        return loaded.with_leakage_warning()
+        return LoadedData(data=data, held_out=held_out, description=self.path, classes=classes).with_leakage_warning()
 
     @classmethod
     def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:

@@ -11,6 +11,11 @@ from splitpu.types import Array, Shape
 from splitpu.utils.arrays import readable_tensor, row_slices
 from splitpu.utils.text import listed
 
+Channels = Literal["auto", "first", "last"]
+
+USUAL_CHANNEL_COUNTS = (1, 3, 4)
+LARGEST_SHIFT = 2**-12  # how far float32 may move a value, as a share of all its column spans
+
 
 def refuse_columns_without_numbers(X: Any, name: str = "X") -> None:
     """Name the columns of a data frame that hold no numbers; the message of a failed conversion does not."""
@@ -58,12 +63,6 @@ def column_names(X: Any) -> list[Any]:
     if hasattr(X, "column_names"):  # as pyarrow calls them
         return list(X.column_names)
     return list(X.columns) if hasattr(X, "columns") and hasattr(X, "dtypes") else []
-
-
-Channels = Literal["auto", "first", "last"]
-
-USUAL_CHANNEL_COUNTS = (1, 3, 4)
-LARGEST_SHIFT = 2**-12  # how far float32 may move a value, as a share of all its column spans
 
 
 def canonical_features(

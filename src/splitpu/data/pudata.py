@@ -22,6 +22,9 @@ from splitpu.utils.text import listed, row_name
 Values = npt.NDArray[Any]
 
 ACCEPTED = "1 = positive with 0 or with -1 for the rest, or True / False"
+_WANTED = "give the share of positives in the population, between 0 and 1"
+_DRAWN_SIGMAS = 3.0  # by so many standard deviations the positives of a draw may be more than the prior says
+FEWEST_POSITIVES = 2
 
 
 def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = None, rows: int | None = None) -> Mask:
@@ -90,10 +93,6 @@ def _distinct(values: Values) -> list[Any]:
     return found
 
 
-_WANTED = "give the share of positives in the population, between 0 and 1"
-_DRAWN_SIGMAS = 3.0  # by so many standard deviations the positives of a draw may be more than the prior says
-
-
 def check_share(prior: object) -> float:
     """The prior as a float, if it is a share at all."""
     if isinstance(prior, np.ndarray) and prior.ndim == 0:
@@ -145,9 +144,6 @@ def missing_prior(name: str) -> InputError:
     """The error for a method that is to be trained without the prior it needs."""
     ways = "give it, have it estimated (prior='auto'), or choose a method that does without, such as 'vpu'"
     return InputError(f"method '{name}' needs the prior, the share of positives in the population: {ways}")
-
-
-FEWEST_POSITIVES = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,11 +355,9 @@ def check_pudata(data: object) -> None:
 
 
 def check_prior(prior: object, data: PUData) -> float:
-    """The prior as a float, if these data can have it.
-
-    In a single training set the labelled rows are themselves part of the population, so a prior at or below their share
-    would leave no positive among the unlabelled rows and turn the PU risk upside down.
-    """
+    """The prior as a float, if these data can have it."""
+    # In a single training set the labelled rows are themselves part of the population, so a prior at or below their
+    # share would leave no positive among the unlabelled rows and turn the PU risk upside down.
     value = check_share(prior)
     if data.scenario == "single-training-set" and value <= data.labelled_share:
         expected = f"prior={value:g} expects {value * len(data):.4g} positives among the {len(data)} rows"

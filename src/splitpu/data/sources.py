@@ -29,6 +29,8 @@ KINDS = (  # in the order in which they are asked whether the words are theirs; 
 )
 
 _SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+_ENTRIES = ("npz", "named", "positives", "draw_seed", "scenario", "folders", "table", "arrays")
+_NOTHING: dict[str, Any] = dict.fromkeys(_ENTRIES) | {"draw_seed": 0}
 
 
 class RowForm(Protocol):
@@ -272,10 +274,6 @@ class Source(ABC):
         own = dataclasses.asdict(self)
         del own["scenario"], own["answers"], own["review_of"]
         return {self.key: own.pop(next(iter(own))), **own} if self.is_flat else {self.key: own}
-
-
-_ENTRIES = ("npz", "named", "positives", "draw_seed", "scenario", "folders", "table", "arrays")
-_NOTHING: dict[str, Any] = dict.fromkeys(_ENTRIES) | {"draw_seed": 0}
 
 
 def kinds() -> list[type[Source]]:

@@ -29,7 +29,6 @@ class StageState:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def section(self, name: str) -> dict[str, Tensor]:
-        """The tensors under one prefix."""
         return {key.removeprefix(f"{name}/"): t for key, t in self.tensors.items() if key.startswith(f"{name}/")}
 
 

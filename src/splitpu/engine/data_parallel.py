@@ -21,12 +21,14 @@ from splitpu.errors import InputError
 from splitpu.networks.backbones import Backbone, Ensemble, Outputs
 from splitpu.views import Views
 
+_Part = TypeVar("_Part", bound=nn.Module)
+_GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
+
 
 class _GlobalNormalise(torch.autograd.Function):
-    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do.
+    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do."""
 
-    Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
-    """
+    # Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
 
     @staticmethod
     def forward(
@@ -123,9 +125,6 @@ def _along(channels: Tensor, rows: Tensor) -> Tensor:
     return channels.view(1, -1, *(1 for _ in range(rows.dim() - 2)))
 
 
-_Part = TypeVar("_Part", bound=nn.Module)
-
-
 class LazyOutputs:
     """Looks like `Outputs`; each tensor is made when first asked for: `low` is large and few tasks need it."""
 
@@ -170,9 +169,6 @@ def called_through(
                 part.__dict__["forward"] = forward
 
 
-_GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
-
-
 class _Gather(torch.autograd.Function):
     """All parts in order; back comes the gradient of our own part, times the processes of which DDP takes the mean."""
 
@@ -188,7 +184,6 @@ class _Gather(torch.autograd.Function):
 
 
 def _gathered(own: Tensor, count: int, world: World) -> Tensor:
-    """One of the outputs, for the whole batch."""
     # Images are stored channels-last; gathered along their memory nothing has to be rearranged.
     turned = own.dim() == 4 and own.is_contiguous(memory_format=torch.channels_last)
     own = own.permute(0, 2, 3, 1) if turned else own

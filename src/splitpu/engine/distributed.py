@@ -132,6 +132,5 @@ class World:
         return bytes(content.tolist()).decode()
 
     def same_everywhere(self, numbers: Mapping[str, int]) -> bool:
-        """Whether all processes give the same numbers."""
         mine = torch.tensor(list(numbers.values()))
         return all(torch.equal(mine, one) for one in self.gather(mine[None], self.size))

@@ -21,6 +21,13 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 _INSIDE = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1}  # the most that a C integer holds
 # Any choice switches glibc's own adjustment off for good, so afterwards its limits are those it would end up at.
 _AFTERWARDS = {_TRIM_THRESHOLD: 2**26, _MMAP_THRESHOLD: 2**25, _MMAP_MAX: 65536}
+_LIMITING = threading.Lock()
+_LIMITS: list[int] = []  # numbers of CPU threads: the one before all, then that of every block that is open
+_MOST_THREADS = 16
+_LOOKS, _BETWEEN_LOOKS = 7, 0.002  # seconds; how often to look at what other programs do, when a number is chosen
+USUAL = EngineConfig()
+_THREADS_WERE_USED: list[bool] = []  # not empty once this process had more than one, which a fork leaves behind
+_FORKED: list[bool] = []
 
 
 @contextmanager
@@ -40,13 +47,6 @@ def blocks_kept() -> Iterator[None]:
         for option, value in _AFTERWARDS.items():
             glibc.mallopt(option, value)
         glibc.malloc_trim(0)
-
-
-_LIMITING = threading.Lock()
-_LIMITS: list[int] = []  # numbers of CPU threads: the one before all, then that of every block that is open
-_MOST_THREADS = 16
-_LOOKS, _BETWEEN_LOOKS = 7, 0.002  # seconds; how often to look at what other programs do, when a number is chosen
-USUAL = EngineConfig()
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,10 @@ class Hardware:
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def describe(self) -> str:
-        """Name the device as a person would."""
         times = f", {self.world.size} processes" if self.world.size > 1 else ""
         if self.device.type == "cuda":
             return f"{torch.cuda.get_device_name(self.device)}{times}"
         return f"{platform.machine()} CPU, {self.threads} thread{'s' if self.threads > 1 else ''}{times}"
-
-
-_THREADS_WERE_USED: list[bool] = []  # not empty once this process had more than one, which a fork leaves behind
-_FORKED: list[bool] = []
 
 
 def _use_threads(number: int) -> None:
@@ -189,7 +184,6 @@ def _cores() -> int:
 
 
 def _busy_cores() -> int:
-    """How many cores other programs keep busy."""
     # The load average remembers a minute, this program's own last training among it, so it is believed only as far as
     # what runs at this moment agrees.
     remembered = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0

@@ -61,8 +61,7 @@ def predict_logits(
     # A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
     # does not visibly depend on the rows it is asked with. Cheap on a CPU, and safe for our own vector networks.
     networks = network.members if isinstance(network, Ensemble) else [network]
-    in_full = hardware.device.type == "cpu" and not hardware.bf16
-    exact = in_full and all(isinstance(one, MLP) for one in networks)
+    exact = hardware.device.type == "cpu" and not hardware.bf16 and all(isinstance(one, MLP) for one in networks)
     if exact:
         network = copy.deepcopy(network).double()
     elif hardware.device.type == "cpu":  # on a GPU adding a bias takes longer than normalising

@@ -24,6 +24,9 @@ from splitpu.utils.warnings import warn_where_called
 from splitpu.views import Views
 
 _JUDGED_AFTERWARDS = "student"  # one that learned nothing, for whatever reason, is trained again with smaller steps
+_BETWEEN_CHECKPOINTS = 10.0  # seconds, on a GPU
+_ENOUGH_BATCHES = 32  # for the statistics of averaged weights: sixteen thousand images, each with all its pixels
+_HOST = torch.device("cpu")
 
 
 def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
@@ -38,11 +41,6 @@ def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
             f"the loss of stage {stage.name} is not a finite number in epoch {record.epoch} of {record.epochs} ({loss})"
             f": lower {rate}, look for extreme values in X, and if the network is your own, at what it returns for them"
         )
-
-
-_BETWEEN_CHECKPOINTS = 10.0  # seconds, on a GPU
-_ENOUGH_BATCHES = 32  # for the statistics of averaged weights: sixteen thousand images, each with all its pixels
-_HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)

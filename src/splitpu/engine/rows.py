@@ -23,12 +23,16 @@ from splitpu.errors import InputError
 from splitpu.types import Array, Rows
 from splitpu.utils.warnings import without_warning
 
+Residence = Literal["auto", "device", "host"]
+_RESERVE = 0.5  # share of free device memory that data may take; the rest is for activations
+_KEPT = 2  # sets of rows that `SharedRows` remembers; those in use live on without it
+_STEPS_AHEAD = 2  # one being copied to the device, one being read
+
 
 class FileRows:
-    """The rows of a memory-mapped array, read from their place in the file.
+    """The rows of a memory-mapped array, read from their place in the file."""
 
-    Through the map, the system may read much of a file for one row, and all of it counts as this process's memory.
-    """
+    # Through the map, the system may read much of a file for one row, and all of it counts as this process's memory.
 
     def __init__(self, path: str, first_byte: int, row_bytes: int) -> None:
         self._path, self._first_byte, self._row_bytes = path, first_byte, row_bytes
@@ -67,12 +71,6 @@ class FileRows:
         os.close(self._file)
 
 
-Residence = Literal["auto", "device", "host"]
-_RESERVE = 0.5  # share of free device memory that data may take; the rest is for activations
-_KEPT = 2  # sets of rows that `SharedRows` remembers; those in use live on without it
-_STEPS_AHEAD = 2  # one being copied to the device, one being read
-
-
 class RowStore:
     """The training features, on the device when they fit there, otherwise streamed from the host batch by batch."""
 
@@ -98,7 +96,6 @@ class RowStore:
 
     @property
     def row_values(self) -> int:
-        """How many numbers a row holds."""
         return int(np.prod(self._host.shape[1:]))
 
     def gather(self, rows: Tensor) -> Tensor:
@@ -196,7 +193,6 @@ class _Slot:
         self.copied: torch.cuda.Event | None = None
 
     def on_device(self) -> dict[str, Tensor]:
-        """The rows where they are computed with."""
         rows = {name: buffer.to(self._device, non_blocking=True) for name, buffer in self.buffers.items()}
         if self._device.type == "cuda":
             self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]

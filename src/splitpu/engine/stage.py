@@ -13,6 +13,8 @@ from splitpu.config.schema import OptimiserConfig
 from splitpu.types import Rows, Watch
 from splitpu.views import Views
 
+_SPLIT_PU_SECTIONS = ("warmup", "base", "split", "student")  # of the configuration: named like the stages they are for
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -43,9 +45,6 @@ def epoch_plan(pools: Mapping[str, Pool], steps: int, seed: int, device: torch.d
         order = (shuffles[0] if passes == 1 else torch.cat(shuffles))[:needed]  # eight bytes a row, and not twice
         plan[name] = torch.from_numpy(pool.rows)[order].view(steps, pool.count).to(device)
     return plan
-
-
-_SPLIT_PU_SECTIONS = ("warmup", "base", "split", "student")  # of the configuration: named like the stages they are for
 
 
 class Batch(NamedTuple):

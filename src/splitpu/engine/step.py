@@ -47,8 +47,7 @@ class Step:
         self._graph: torch.cuda.CUDAGraph | None = None
         self.not_captured: str | None = None  # why, where it was tried and failed
         self.lighter: LighterForward | None = self._in_pieces(pieces) if pieces > 1 else None
-        may_capture = hardware.capture and rows.resident and self.lighter is None
-        self.captured = may_capture and self._try_capture()
+        self.captured = hardware.capture and rows.resident and self.lighter is None and self._try_capture()
 
     def run(
         self, indices: Mapping[str, Tensor], rate: Tensor, average_weight: Tensor, raw: Mapping[str, Tensor]
@@ -117,7 +116,6 @@ class Step:
         self._restore(before)
 
     def live_tensors(self) -> dict[str, Tensor]:
-        """Everything a step changes, by name."""
         return training_tensors(self.module, self.optimiser, self.average)
 
     def _in_pieces(self, pieces: int) -> LighterForward:

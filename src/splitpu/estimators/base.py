@@ -48,6 +48,8 @@ POSITIVE_WORDS = ("pos", "positive", "p", "labelled", "labeled")
 UNLABELLED_WORDS = ("unl", "unlabelled", "unlabeled", "u", "unknown")
 CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
 LARGEST_SEED = 2**31 - 1
+WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.PUEstimator`."
+FRAME = "frame"  # where the inputs of a model say that its table was a data frame, and with which columns
 
 
 def has_image_axes(X: Any) -> bool:
@@ -118,10 +120,6 @@ def usual_positive(first: Any, second: Any) -> Any:
         if said[0] != said[1]:
             return first if said[0] != others else second
     return None
-
-
-WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.PUEstimator`."
-FRAME = "frame"  # where the inputs of a model say that its table was a data frame, and with which columns
 
 
 class _Told:

@@ -28,6 +28,11 @@ import triton.language as tl
 from torch import Tensor, nn
 
 _SIZES = ["rows", "channels", "pixels", "parts"]
+_COLUMNS = 128  # values of a row that a program takes: sixteen loads of eight
+_SUM_ROWS, _SUM_UNROLL, _SUM_WARPS = 8, 8, 4  # few accumulators, many loads in flight
+_APPLY_ROWS, _APPLY_WARPS = 32, 4
+_PROGRAMS = 528  # four a multiprocessor on the largest GPUs; more have more to add up afterwards
+_FINISH_ROWS, _FINISH_CHANNELS, _FINISH_WARPS = 512, 8, 8
 
 
 class _Tile(NamedTuple):
@@ -251,13 +256,6 @@ def _apply_gradients(backward, pixels, rows, width, channels, relu: tl.constexpr
     tl.store(backward.for_batch + offsets, result.to(backward.for_batch.dtype.element_ty), mask=mask)
     if backward.for_added is not None:
         tl.store(backward.for_added + offsets, gradient.to(backward.for_added.dtype.element_ty), mask=mask)
-
-
-_COLUMNS = 128  # values of a row that a program takes: sixteen loads of eight
-_SUM_ROWS, _SUM_UNROLL, _SUM_WARPS = 8, 8, 4  # few accumulators, many loads in flight
-_APPLY_ROWS, _APPLY_WARPS = 32, 4
-_PROGRAMS = 528  # four a multiprocessor on the largest GPUs; more have more to add up afterwards
-_FINISH_ROWS, _FINISH_CHANNELS, _FINISH_WARPS = 512, 8, 8
 
 
 class _Layout:

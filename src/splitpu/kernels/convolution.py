@@ -16,6 +16,9 @@ _kernels = partial(triton_kernels, "convolution")
 
 _SLOW_CHANNELS = 96  # cuDNN takes four times as long for these as for 192, which it has a good kernel for
 _GRADIENT_ALIGNMENT = 32  # gradient channels that the kernel multiplies at a time
+_MOST_PATCH_VALUES = 64  # beyond this, patches need more memory traffic than they save
+_ALIGNMENT = 8  # values: rows of a half-precision matrix must start at multiples of 16 bytes
+_PARTS = 64  # the weight's gradient is a sum over all pixels: in parts, which run side by side
 
 
 def slow_gradient(layer: nn.Conv2d, batch: Tensor) -> bool:
@@ -63,11 +66,6 @@ def _attempt_gradient(device: torch.device) -> bool:
     found = _kernels().strided_gradient(gradient, weight).float()
     expected = functional.conv_transpose2d(gradient.float(), weight.float(), stride=2, padding=1, output_padding=1)
     return bool((found - expected).abs().max() < 0.05 * expected.abs().max())
-
-
-_MOST_PATCH_VALUES = 64  # beyond this, patches need more memory traffic than they save
-_ALIGNMENT = 8  # values: rows of a half-precision matrix must start at multiples of 16 bytes
-_PARTS = 64  # the weight's gradient is a sum over all pixels: in parts, which run side by side
 
 
 def convolve(layer: nn.Conv2d, batch: Tensor) -> Tensor:
@@ -147,8 +145,7 @@ def _lack(count: int) -> int:
 def fused_patches(batch: Tensor, side: int, stride: int, padding: int, dtype: torch.dtype) -> Tensor:
     """What `_patches` gives, in one kernel."""
     values = batch.shape[1] * side * side
-    pixels = batch.permute(0, 2, 3, 1)
-    made: Tensor = _kernels().patches(pixels, side, stride, padding, values + _lack(values), dtype)
+    made: Tensor = _kernels().patches(batch.permute(0, 2, 3, 1), side, stride, padding, values + _lack(values), dtype)
     return made
 
 

@@ -16,6 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 _PIXELS, _WARPS = 128, 4  # of a program; half as many pixels take twice as long
+_GRADIENT_PIXELS, _STEP = 64, 32  # of a tile; gradient channels that are multiplied at a time
+_GRADIENT_WARPS, _STAGES = 4, 4
 
 
 class _Patch(NamedTuple):
@@ -72,10 +74,6 @@ def patches(images: Tensor, side: int, stride: int, padding: int, values: int, d
         num_warps=_WARPS,
     )  # fmt: skip
     return found
-
-
-_GRADIENT_PIXELS, _STEP = 64, 32  # of a tile; gradient channels that are multiplied at a time
-_GRADIENT_WARPS, _STAGES = 4, 4
 
 
 @triton.jit(do_not_specialize=["rows", "columns", "pixels"])

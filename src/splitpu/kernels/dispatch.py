@@ -17,6 +17,13 @@ from splitpu.utils.warnings import warn_where_called
 
 _MARK = "may_use_kernels"
 _KINDS = (nn.BatchNorm2d, nn.Conv2d)
+Attempt = Callable[[torch.device], bool]
+
+_FAMILIES: dict[str, Attempt] = {}
+_TRYING = threading.Lock()
+_FOUND: dict[torch.device, dict[str, str]] = {}  # why a family does not run; nothing if it does
+_SAID: set[torch.device] = set()
+_WAITING = threading.local()  # `never` inside `without_waiting`
 
 
 def allow_kernels(module: nn.Module, allowed: bool) -> None:
@@ -35,15 +42,6 @@ def kernels_allowed(layer: nn.Module) -> bool:
 def triton_kernels(name: str) -> Any:
     """The kernels of that module, which is imported only where there is a GPU."""
     return importlib.import_module(f"splitpu.kernels.{name}_triton")
-
-
-Attempt = Callable[[torch.device], bool]
-
-_FAMILIES: dict[str, Attempt] = {}
-_TRYING = threading.Lock()
-_FOUND: dict[torch.device, dict[str, str]] = {}  # why a family does not run; nothing if it does
-_SAID: set[torch.device] = set()
-_WAITING = threading.local()  # `never` inside `without_waiting`
 
 
 def family(name: str) -> Callable[[Attempt], Attempt]:
@@ -101,8 +99,7 @@ def runs_on(device: torch.device, name: str) -> bool:
 
 def any_kernel_runs_on(device: torch.device) -> bool:
     """Whether some family was tried on this device and runs there; to say afterwards what was used, without waiting."""
-    found = _FOUND.get(_numbered(device), {})
-    return any(not reason for reason in found.values())
+    return any(not reason for reason in _FOUND.get(_numbered(device), {}).values())
 
 
 def give_up_kernels(device: torch.device, error: Exception) -> bool:
@@ -155,11 +152,6 @@ def lie_alike(first: Tensor, second: Tensor) -> bool:
         return False
     strides = zip(first.shape, first.stride(), second.stride(), strict=True)
     return all(size == 1 or one == other for size, one, other in strides)
-
-
-def layout_of(tensor: Tensor) -> torch.memory_format:
-    """Of a dense tensor."""
-    return torch.contiguous_format if tensor.is_contiguous() else torch.channels_last
 
 
 def last_rows(batch: Tensor, count: int) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from splitpu.kernels.dispatch import family, kernels_allowed, layout_of, lie_alike, runs_on, triton_kernels
+from splitpu.kernels.dispatch import family, kernels_allowed, lie_alike, runs_on, triton_kernels
 from splitpu.losses import PURisk
 
 _LONGEST_VECTOR = 8192  # that one program holds
@@ -19,6 +19,7 @@ _Counts = tuple[int, int, int]
 
 
 _kernels = partial(triton_kernels, "loss_terms")
+_MOST_LOGITS = 4096  # that one program holds
 
 
 def fused_consistency_applies(module: nn.Module, *features: Tensor) -> bool:
@@ -47,7 +48,8 @@ def low_level_term(low: Tensor, teacher: Tensor, *, own_gradient: bool) -> Tenso
             return None
         upstream, first = left.pop(), len(gradient) - len(tail)
         if not lie_alike(gradient[first:], tail):
-            gradient = torch.empty_like(gradient, memory_format=layout_of(tail)).copy_(gradient)
+            layout = torch.contiguous_format if tail.is_contiguous() else torch.channels_last
+            gradient = torch.empty_like(gradient, memory_format=layout).copy_(gradient)
         _kernels().difference_gradient(tail, teacher, upstream, gradient[first:], adds=True)
         return gradient
 
@@ -118,9 +120,6 @@ def _attempt(device: torch.device) -> bool:
     feature, slopes = _kernels().negative_cosines(ones, ones)
     found = torch.stack([term, feature, gradient.float().mean(), slopes.float().abs().max()]).tolist()
     return all(abs(one - other) < 1e-2 for one, other in zip(found, [1.0, -1.0, 1.25, 0.0], strict=True))
-
-
-_MOST_LOGITS = 4096  # that one program holds
 
 
 def fused_terms_apply(module: nn.Module, logit: Tensor) -> bool:

@@ -17,6 +17,11 @@ _BLOCK, _WARPS = 2048, 8
 _PROGRAMS = 264  # two a multiprocessor on the largest GPUs
 _SHORTEST = 1024  # vectors that are filled up to this share one kernel
 _SMALLEST_SQUARED_LENGTH = 1e-12  # as in `splitpu.losses`
+_LABEL_WARPS = 8
+_BLOCKS = (1024, 4096)  # logits that a program holds: few sizes, because each is compiled by itself
+# One kernel for all of these.
+_SIZES = ["easy", "positives", "consistent", "population"]
+_FLAGS = ["jensen_shannon", "has_easy", "has_positive", "has_prediction", "non_negative"]
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -97,13 +102,6 @@ def negative_cosines(predicted: Tensor, features: Tensor) -> tuple[Tensor, Tenso
         smallest=_SMALLEST_SQUARED_LENGTH, block=triton.next_power_of_2(max(width, _SHORTEST)), num_warps=4,
     )  # fmt: skip
     return values.sum(), slopes
-
-
-_LABEL_WARPS = 8
-_BLOCKS = (1024, 4096)  # logits that a program holds: few sizes, because each is compiled by itself
-# One kernel for all of these.
-_SIZES = ["easy", "positives", "consistent", "population"]
-_FLAGS = ["jensen_shannon", "has_easy", "has_positive", "has_prediction", "non_negative"]
 
 
 @triton.jit

@@ -16,13 +16,14 @@ from splitpu.networks.backbones import Backbone, Ensemble
 from splitpu.types import Rows
 from splitpu.views import Views
 
+Trained = tuple[Backbone, str]  # a network and the key of the stage that trained it
+
 
 class Carrier(nn.Module):
-    """Networks together with tensors that a stage changes as it goes: labels, trusted rows, ramps.
+    """Networks together with tensors that a stage changes as it goes: labels, trusted rows, ramps."""
 
-    As buffers they are part of the checkpoint, so a stage goes on with what it had; and since they are only ever
-    written in place, a captured step sees the new values.
-    """
+    # As buffers they are part of the checkpoint, so a stage goes on with what it had; and since they are only ever
+    # written in place, a captured step sees the new values.
 
     def __init__(self, networks: Mapping[str, nn.Module], **state: Tensor) -> None:
         super().__init__()
@@ -121,11 +122,9 @@ def shuffled(count: int, device: torch.device, generator: torch.Generator) -> Te
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, steps: Tensor, decay: float) -> None:
-    """Move a teacher's weights towards its student's: nearly all the way at first, then ever less.
-
-    In the end a step moves them by `1 - decay` of the distance. Batch-norm statistics are not averaged: the teacher
-    gathers its own from the rows it is shown.
-    """
+    """Move a teacher's weights towards its student's: nearly all the way at first, then ever less."""
+    # In the end a step moves them by `1 - decay` of the distance. Batch-norm statistics are not averaged: the teacher
+    # gathers its own from the rows it is shown.
     # The same course as `engine.optimise.average_weight_at`, from a number of steps that is on the device.
     weight = (9 / (10 + steps)).clamp_min(1 - decay)
     for new, old in zip(student.parameters(), teacher.parameters(), strict=True):
@@ -133,10 +132,8 @@ def follow(teacher: nn.Module, student: nn.Module, steps: Tensor, decay: float) 
 
 
 def half_of_largest(logits: Tensor) -> float:
-    """The logit whose probability is half of the largest one.
-
-    This is the threshold of methods that learn the probability up to an unknown factor: the largest stands for one.
-    """
+    """The logit whose probability is half of the largest one."""
+    # This is the threshold of methods that learn the probability up to an unknown factor: the largest stands for one.
     half = torch.sigmoid(logits.double()).max() / 2
     return float(torch.logit(half))
 
@@ -144,9 +141,6 @@ def half_of_largest(logits: Tensor) -> float:
 def labelled_as_numbers(context: Context) -> Tensor:
     """One for labelled positives, zero for the rest, on the device."""
     return context.rows(context.data.labelled).float()
-
-
-Trained = tuple[Backbone, str]  # a network and the key of the stage that trained it
 
 
 def member_names(context: Context, name: str) -> list[str]:

@@ -247,7 +247,6 @@ class Context:
 
     @property
     def known_prior(self) -> float:
-        """The prior, for methods that need one."""
         if self.prior is None:
             raise missing_prior(self.config.method)
         return self.prior
@@ -257,7 +256,6 @@ class Context:
         return torch.as_tensor(numbers, device=self.engine.hardware.device)
 
     def logits_of(self, network: nn.Module) -> Tensor:
-        """Logits of every training row, on the device."""
         engine = self.engine
         return training_logits(network, engine.rows, engine.views, engine.hardware)
 
@@ -276,8 +274,7 @@ class Context:
 
     def with_own_share(self, logits: Tensor) -> "Context":
         """The same, for a model whose logits mean 1/2 at 0: the share above 0 is a second opinion on the prior."""
-        population = logits[self.rows(self.data.population)]
-        return replace(self, own_share=float((population > 0).double().mean()))
+        return replace(self, own_share=float((logits[self.rows(self.data.population)] > 0).double().mean()))
 
     def threshold_for(self, logits: Tensor, own: OwnThreshold | None = None) -> float:
         """The logit above which a network with these logits says positive."""

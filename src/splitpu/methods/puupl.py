@@ -38,8 +38,7 @@ class PUUPLTask:
         """The members' losses, added up: their weights have nothing in common, so that each follows its own."""
         risks, values, labelling = [], [], []
         for number, member in enumerate(self.members):
-            own = {name: batch[f"{name}{number}"] for name in ("positives", "population")}
-            joined, count = positives_first(own)
+            joined, count = positives_first({name: batch[f"{name}{number}"] for name in ("positives", "population")})
             logit = member(viewed(joined.raw, views, generator, augment=self.config.augment)).logit.float()
             rows = joined.rows[count:]
             risk = nnpu_risk(logit[:count], logit[count:], self.prior)

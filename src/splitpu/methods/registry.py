@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from splitpu.methods.context import Context, Teacher
     from splitpu.methods.split import MethodResult
 
+# The stages that units may share, in the order they are trained; what comes after them is hardly ever shared.
+WARMUP, BASE, SPLIT, STUDENT, LATER = range(5)
+
+# Guesses are for planning only: results hold what was measured. Fitted to one run on an NVIDIA H200 (captured steps,
+# bf16, our kernels): its base model's 4,750 steps of 522 images took 15.2 seconds, a student's 9,500 of 560 took 34.3.
+# Milliseconds of a step with 512 images, forward and backward; networks that are not here count as the first.
+_MILLISECONDS = {"cnn13": 3.2, "resnet18": 6.0, "slices-resnet18": 100.0, "cnn-small": 0.8, "mlp": 0.3}
+_SHORTEST = 1.2  # milliseconds that a step takes however few rows it has
+_FORWARD = 1 / 3  # of a step's work: the way there
+_USUAL_STOP = 0.4  # of the split's longest: where the temporary network has mostly agreed
+_HARD_SHARE = 0.1  # of the unlabelled rows; each is seen in two views and by the teacher's first layers
+
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
@@ -91,19 +103,6 @@ def sections_in_use(config: Config) -> tuple[str, ...]:
     return ("method", *learned, *several, *drawn, *warmed, *dict.fromkeys((*own, *taught_by, *kept_out)), "views")
 
 
-# The stages that units may share, in the order they are trained; what comes after them is hardly ever shared.
-WARMUP, BASE, SPLIT, STUDENT, LATER = range(5)
-
-# Guesses are for planning only: results hold what was measured. Fitted to one run on an NVIDIA H200 (captured steps,
-# bf16, our kernels): its base model's 4,750 steps of 522 images took 15.2 seconds, a student's 9,500 of 560 took 34.3.
-# Milliseconds of a step with 512 images, forward and backward; networks that are not here count as the first.
-_MILLISECONDS = {"cnn13": 3.2, "resnet18": 6.0, "slices-resnet18": 100.0, "cnn-small": 0.8, "mlp": 0.3}
-_SHORTEST = 1.2  # milliseconds that a step takes however few rows it has
-_FORWARD = 1 / 3  # of a step's work
-_USUAL_STOP = 0.4  # of the split's longest: where the temporary network has mostly agreed
-_HARD_SHARE = 0.1  # of the unlabelled rows; each is seen in two views and by the teacher's first layers
-
-
 @dataclass(frozen=True)
 class Work:
     """So many epochs of so many steps, each with so many rows through a network."""
@@ -115,11 +114,9 @@ class Work:
 
     @property
     def rows(self) -> float:
-        """That go through a network in all."""
         return self.epochs * self.steps * self.images
 
     def seconds(self, network: str) -> float:
-        """With this network."""
         milliseconds = _MILLISECONDS.get(network, _MILLISECONDS["cnn13"])
         return self.epochs * self.steps * max(_SHORTEST, milliseconds * self.images / 512) / 1000
 

@@ -55,7 +55,6 @@ class SplitResult:
 
     @property
     def hard_rows(self) -> Rows:
-        """Row numbers of the hard samples."""
         return self.rows[~self.easy]
 
     def noise(self, truth: npt.NDArray[Any] | None) -> dict[str, float] | None:
@@ -75,19 +74,16 @@ class SplitTask:
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         rows, raw = batch["rows"]
-        inputs = viewed(raw, views, generator, augment=self.config.augment)
-        logit = self.module(inputs).logit
+        logit = self.module(viewed(raw, views, generator, augment=self.config.augment)).logit
         if fused_terms_apply(self.module, logit):
             return {"loss": label_terms(logit, self.labels, rows, (len(rows), 0, 0), rho=None)["easy"]}
         return {"loss": soft_cross_entropy(logit, self.labels[rows])}
 
 
 def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitResult:
-    """Train a temporary network on the teacher's labels until it agrees on more than tau of the unlabelled.
-
-    A network that moves too slowly to learn anything is trained again with larger steps: what it agrees on is not what
-    is easy, but what its random head happened to say.
-    """
+    """Train a temporary network on the teacher's labels until it agrees on more than tau of the unlabelled."""
+    # A network that moves too slowly to learn anything is trained again with larger steps: what it agrees on is not
+    # what is easy, but what its random head happened to say.
     if not context.config.split.enabled:
         rows = context.data.unlabelled
         easy = np.ones(len(rows), dtype=bool)
@@ -213,11 +209,6 @@ class MethodResult:
         return base, " + ".join(row["learner"] for row in rows if row["chosen"])
 
     @property
-    def last_taken(self) -> Round | None:
-        """The last round whose student was taken, if there is one."""
-        return next((found for found in reversed(self.rounds) if found.taken), None)
-
-    @property
     def final(self) -> Teacher:
         """The model to use: the last student that was taken, or the base model when there is none."""
-        return self.base if self.last_taken is None else self.last_taken.student
+        return next((found.student for found in reversed(self.rounds) if found.taken), self.base)

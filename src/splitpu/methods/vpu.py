@@ -23,10 +23,8 @@ def variational_loss(positive_logit: Tensor, population_logit: Tensor) -> Tensor
 
 
 def mixing_penalty(mixed_logit: Tensor, population_logit: Tensor, weight: Tensor) -> Tensor:
-    """Return how far the prediction on `g * x + (1 - g) * p` is from `g * Phi(x) + (1 - g)`, in squared logarithms.
-
-    Both sides are moved, as in the publication's formula: mixtures and what is asked of them approach each other.
-    """
+    """Return how far the prediction on `g * x + (1 - g) * p` is from `g * Phi(x) + (1 - g)`, in squared logarithms."""
+    # Both sides are moved, as in the publication's formula: mixtures and what is asked of them approach each other.
     # From logarithms: where g and 1 - Phi both round to one, the sum would be zero, and its gradient not a number.
     log_target = torch.logaddexp(torch.log(weight) + functional.logsigmoid(population_logit), torch.log1p(-weight))
     return (log_target - functional.logsigmoid(mixed_logit)).square().mean()
@@ -65,8 +63,7 @@ def train_vpu(context: Context) -> Teacher:
         selection = SelectionConfig(held_out=config.held_out, criterion="variational")
         context = replace(context, data=data, aside=aside, config=replace(context.config, selection=selection))
     network = context.fresh_network("vpu")
-    mixing = MixingWeights(config.mix_concentration, context.engine.hardware.device)
-    task = VPUTask(network, mixing, config)
+    task = VPUTask(network, MixingWeights(config.mix_concentration, context.engine.hardware.device), config)
     # The penalty once moved one side only; named here, a checkpoint from that time is not taken for one of today.
     stage = two_pool_stage(context, "vpu", task, "vpu", config, penalty="moves both sides")
     key = context.train(stage, network, half_of_largest)

@@ -20,6 +20,16 @@ from splitpu.errors import InputError
 from splitpu.report.contents import count, decimal, environment, percent, shorten
 
 _LARGEST = 1e300  # beyond this, differences of floats overflow
+WIDTH = 380
+_HEIGHT = 150
+_BINS = 25
+COLOURS = 6  # the style knows this many colours of series, s0 to s5
+_CHARACTER = 6.3  # average width of a letter at the 12-unit type of the charts
+_ROW = 16
+_RIGHT = 12
+_BREAKS = re.compile(r">\n+<")
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels -> greyscale, RGB, RGBA as the PNG standard numbers them
 
 
 @dataclass(frozen=True)
@@ -96,16 +106,6 @@ def _tick_label(value: float, step: float) -> str:
         digits = 1 + max(0, round(math.log10(abs(value) / step)))  # as many as tell neighbours apart
         words = f"{value:.{digits + 1}g}"
     return words.replace("-", "\N{MINUS SIGN}")
-
-
-WIDTH = 380
-_HEIGHT = 150
-_BINS = 25
-COLOURS = 6  # the style knows this many colours of series, s0 to s5
-_CHARACTER = 6.3  # average width of a letter at the 12-unit type of the charts
-_ROW = 16
-_RIGHT = 12
-_BREAKS = re.compile(r">\n+<")
 
 
 @dataclass(frozen=True)
@@ -306,10 +306,6 @@ def _uprights(marks: Sequence[Mark], frame: _Frame, first_row: int = 0) -> list[
             anchor, at, top = "end", x - 5, y - 9
         placed.append({"x": x, "y": y, "anchor": anchor, "at": at, "top": top, "label": mark.label})
     return placed
-
-
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels -> greyscale, RGB, RGBA as the PNG standard numbers them
 
 
 def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:

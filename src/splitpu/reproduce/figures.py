@@ -24,15 +24,24 @@ PIECE = 4000  # samples that are regressed together
 _PATH_STEPS = 40
 _PATH_END = 0.05  # the path ends at this share of the penalty at which the first sample enters
 _SWEEPS = 25  # proximal steps at each penalty, each path point starting from the one before
+# Figures of one epoch, given the stage's module and the epoch's number; an empty list leaves the epoch out.
+Look = Callable[[Any, int], list[float]]
+Series = dict[str, Any]
+
+LOOK_EVERY = 10  # epochs between two regressions of SPR
+MOST_SAMPLES = 12_000  # of the easy set that a detector sees
+SUSPECTED_SHARE = 0.1
+SHOWN_EACH = 10  # samples in a group of the gallery
+_CHUNK = 256
+_BINS = 41
+_STUDENT = "round1.student"
 
 
 def penalised_regression_suspicion(features: Tensor, labels: Tensor, seed: int = 0) -> Tensor:
-    """Give every sample the penalty at which SPR first takes its label for noise: the larger, the more suspect.
-
-    A linear model explains one-hot labels by features, and each sample may deviate from it by a shift of its own that
-    costs its length: `min |Y - X B - S|^2 / 2 + penalty * sum |S_i|`. From a high penalty downwards, the samples whose
-    shift leaves zero first fit their label worst. Many samples are regressed in random pieces.
-    """
+    """Give every sample the penalty at which SPR first takes its label for noise: the larger, the more suspect."""
+    # A linear model explains one-hot labels by features, and each sample may deviate from it by a shift of its own that
+    # costs its length: `min |Y - X B - S|^2 / 2 + penalty * sum |S_i|`. From a high penalty downwards, the samples
+    # whose shift leaves zero first fit their label worst. Many samples are regressed in random pieces.
     order = torch.randperm(len(features), generator=torch.Generator().manual_seed(seed)).to(features.device)
     centred = features.double() - features.double().mean(0)
     directions: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
@@ -61,17 +70,14 @@ def _entry_penalties(features: Tensor, labels: Tensor) -> Tensor:
             moved = basis @ (basis.T @ shifts) + unexplained
             length = moved.norm(dim=1, keepdim=True).clamp_min(1e-300)
             shifts = moved * (1 - penalty / length).clamp_min(0)
-        newly = (shifts.norm(dim=1) > 0) & (entered == 0)
-        entered[newly] = penalty
+        entered[(shifts.norm(dim=1) > 0) & (entered == 0)] = penalty
     return entered
 
 
 def first_convolution_gradients(network: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The cross-entropy's gradient with respect to the first convolution's weights, sample by sample.
-
-    In eval mode samples do not see one another, so that the gradient at the layer's output, taken for the whole batch
-    at once, holds one gradient a sample; weights and patches of the input give the rest. Returns (B, *weight.shape).
-    """
+    """The cross-entropy's gradient with respect to the first convolution's weights, sample by sample."""
+    # In eval mode samples do not see one another, so that the gradient at the layer's output, taken for the whole batch
+    # at once, holds one gradient a sample; weights and patches of the input give the rest. Returns (B, *weight.shape).
     plain = (one for one in network.modules() if isinstance(one, nn.Conv2d) and one.groups == 1)
     layer = next((one for one in plain if isinstance(one.padding, tuple)), None)
     if layer is None:
@@ -96,10 +102,6 @@ def coherence(gradients: Tensor) -> Tensor:
     """Cosine between each sample's gradient and the mean gradient: a low one makes a sample suspect."""
     flat = gradients.flatten(1).double()
     return functional.cosine_similarity(flat, flat.mean(0, keepdim=True), dim=1)
-
-
-# Figures of one epoch, given the stage's module and the epoch's number; an empty list leaves the epoch out.
-Look = Callable[[Any, int], list[float]]
 
 
 class WatchingEngine(Engine):
@@ -141,17 +143,6 @@ class WatchingEngine(Engine):
         for purpose in looks:
             self._seen[stage.name, purpose] = outcome.memory[f"seen {purpose}"].tolist()
         return outcome
-
-
-Series = dict[str, Any]
-
-LOOK_EVERY = 10  # epochs between two regressions of SPR
-MOST_SAMPLES = 12_000  # of the easy set that a detector sees
-SUSPECTED_SHARE = 0.1
-SHOWN_EACH = 10  # samples in a group of the gallery
-_CHUNK = 256
-_BINS = 41
-_STUDENT = "round1.student"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ class Clock:
         self._bases: set[tuple[str, str, str, int, int]] = set()
 
     def left(self) -> float:
-        """Seconds until the limit."""
         return float("inf") if self._end is None else self._end - self._now()
 
     def fits(self, unit: Unit) -> bool:
@@ -47,11 +46,9 @@ class Clock:
         if self.left() <= 0 or self._fill:
             return self.left() > 0
         # What nothing like it has been run of takes as much longer than guessed as other things did.
-        expected = self._longest.get(self._like(unit), self._slowest * unit.guessed_seconds)
-        return expected <= self.left()
+        return self._longest.get(self._like(unit), self._slowest * unit.guessed_seconds) <= self.left()
 
     def took(self, unit: Unit, seconds: float) -> None:
-        """Remember how long a unit was."""
         like = self._like(unit)
         self._longest[like] = max(self._longest.get(like, 0.0), seconds)
         self._slowest = max(self._slowest, seconds / unit.guessed_seconds)
@@ -135,8 +132,7 @@ class UnitSchedule(Schedule[UnitRun]):
         return not ahead or ahead.isdisjoint(self._stages(unit.number).values())
 
     def why_not(self, unit: UnitRun) -> str:
-        fits = self._clock.fits(unit.unit)
-        return "" if fits else f"{max(self._clock.left(), 0):.0f} s are left, too little for"
+        return "" if self._clock.fits(unit.unit) else f"{max(self._clock.left(), 0):.0f} s are left, too little for"
 
     def claim(self, unit: UnitRun) -> ExitStack | None:
         """By a lock file beside the stages."""
@@ -206,7 +202,6 @@ def smoke(chosen: Iterable[Experiment], folder: Path, device: str = "cpu", tell:
     from splitpu.reproduce.pages import render
 
     store = ResultStore(folder / "results", smoke=True)
-    units = smoke_units(chosen)
-    session = run_units(units, store, Workplace(folder / "stages", device), tell=tell)
+    session = run_units(smoke_units(chosen), store, Workplace(folder / "stages", device), tell=tell)
     render(store, folder / "docs")
     return session

@@ -134,10 +134,8 @@ def signed(gain: float | None, error: float | None) -> str:
 
 
 def cells(experiment: Experiment, recipe: str, store: ResultStore) -> list[Cell]:
-    """Every cell that the paper or the declaration has, whether it was run or not, size by size.
-
-    A method or a size that somebody ran besides has cells only where it was run: nobody promised the others.
-    """
+    """Every cell that the paper or the declaration has, whether it was run or not, size by size."""
+    # A method or a size that somebody ran besides has cells only where it was run: nobody promised the others.
     run = [line["method"] for line in store.lines.values() if line["experiment"] == experiment.name]
     methods = tuple(dict.fromkeys([*(row.method for row in experiment.rows), *run]))
     promised = _declared_sizes(experiment, store)
@@ -239,14 +237,10 @@ def verdict(experiment: Experiment, recipe: str, store: ResultStore) -> str:
 
 
 class Heading(NamedTuple):
-    """A heading inside a section."""
-
     text: str
 
 
 class Paragraph(NamedTuple):
-    """Plain text."""
-
     text: str
 
 
@@ -275,8 +269,6 @@ Block = Heading | Paragraph | Grid | Charts | Pictures
 
 
 class Part(NamedTuple):
-    """One section of the page."""
-
     anchor: str
     title: str
     blocks: Sequence[Block]

@@ -80,13 +80,11 @@ class Outcome:
 
     @classmethod
     def of(cls, training: Training, data: PUData, **found: Any) -> "Outcome":
-        """The whole method, as any user runs it."""
         result, model, hardware = training.result, training.model, training.hardware
         views = Views(model.preprocessing, model.config.views, hardware.device)
         return cls(result.base, result.rounds, data, result.history, views, hardware, training.engine, **found)
 
     def figures(self, teacher: Teacher, held_out: HeldOut, prior: float) -> Figures:
-        """One of the models on the test rows."""
         logits = predict_logits(teacher.network, held_out.features, self.views, self.hardware)
         return evaluate_scores(held_out.truth, logits - teacher.threshold, prior)
 

@@ -24,6 +24,7 @@ _SMOKE_AFTER = {
     **{f"{section}.epochs": 2 for section in METHOD_SECTIONS},
     **{"pubn.score_epochs": 2, "puupl.rounds": 2, "dist_pu.warmup_epochs": 2},
 }
+_KEY_PARTS = ("work", "data", "network", "recipe", "method", "positives", "seed")
 
 
 class Settled(NamedTuple):
@@ -140,9 +141,6 @@ def _settled(recipe: str, profile: DataProfile, asked: str, smoke: bool) -> Sett
     setting = {key: value for key, value in differences.items() if key.partition(".")[0] in read}
     config = config_from_dict(_SMOKE_AFTER, after) if smoke else after
     return Settled(config, setting, computed_hash(config))
-
-
-_KEY_PARTS = ("work", "data", "network", "recipe", "method", "positives", "seed")
 
 
 def work_key(line: Mapping[str, Any], hash_of_config: str) -> str:

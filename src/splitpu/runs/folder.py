@@ -91,7 +91,6 @@ class Request:
         return self.prior_source == TO_BE_ESTIMATED
 
     def with_prior(self, found: ResolvedPrior) -> "Request":
-        """The same run with its prior known."""
         doubts = list(found.doubts)
         return dataclasses.replace(
             self, prior=found.value, prior_source=found.source, prior_estimate=found.to_dict(), doubts=doubts
@@ -106,12 +105,10 @@ class Request:
         return float(low), float(high)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of `request.json`."""
         return {**dataclasses.asdict(self), "source": self.source.to_dict()}
 
     @classmethod
     def read(cls, path: Path) -> "Request":
-        """Read `request.json` back."""
         guarded = Guarded(path, "copy the run folder again, or start a new run with 'splitpu fit'")
         stored = guarded.sealed()
         with guarded.understood():
@@ -232,13 +229,9 @@ class RunFolder:
 
     @property
     def state(self) -> str:
-        """One word for people."""
-        if self.finished:
-            return "finished"
-        return "unfinished" if self.request_file.exists() else "no run"
+        return "finished" if self.finished else "unfinished" if self.request_file.exists() else "no run"
 
     def request(self) -> Request:
-        """What was asked for."""
         try:
             found = Request.read(self.request_file)
             if self.finished:
@@ -250,10 +243,8 @@ class RunFolder:
             raise InputError(f"{self.path} is not a run folder: it has no {self.request_file.name}{advice}.") from None
 
     def config(self) -> Config:
-        """The configuration of the run, down to the number of threads; refused where it is not what the run began with.
-
-        The prior is settled later, and other settings would make a run of two halves that do not match.
-        """
+        """The configuration of the run, down to the number of threads; refused if it is not what the run began with."""
+        # The prior is settled later, and other settings would make a run of two halves that do not match.
         config = read_config(self.config_file)
         request, guarded = self.request(), Guarded(self.config_file)
         if request.settings != _checksum(config) or guarded.text().splitlines()[-1:] != [_bond(request)]:
@@ -261,7 +252,6 @@ class RunFolder:
         return config
 
     def read_result(self) -> dict[str, Any]:
-        """The content of `result.json`."""
         guarded = Guarded(self.result, "copy the run folder again")
         try:
             with guarded.understood():

@@ -36,6 +36,10 @@ FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unla
 _PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
 
 Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
+COMPARED = ("accuracy", "f1", "roc_auc", "average_precision")
+DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
+
+Line = dict[str, Any]
 
 
 class SeedsFolder:
@@ -83,8 +87,7 @@ class SeedsFolder:
             if self.page.exists() and Guarded(self.summary).text() == text:
                 return content
         write_text(self.summary, text)
-        first = results[seeds[0]]
-        title = f"{self.path.name}: {first['labelled']:,} labelled positives, {len(seeds)} seeds"
+        title = f"{self.path.name}: {results[seeds[0]]['labelled']:,} labelled positives, {len(seeds)} seeds"
         pages = {f"seed {seed}": f"seed{seed}/{self.run(seed).report.name}" for seed in seeds}
         rows = mean_rows(content), seed_rows(content)
         write_text(self.page, render_seeds(title, *rows, pages, warnings_in_words(content)))
@@ -164,12 +167,6 @@ def in_words(figure: str, spread: Mapping[str, Any]) -> str:
     return f"{spread['mean']:.3f}{deviation}"
 
 
-COMPARED = ("accuracy", "f1", "roc_auc", "average_precision")
-DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
-
-Line = dict[str, Any]
-
-
 class ComparisonFolder(Results[Any]):
     """`comparison.json` says what all runs share, `METHOD/seed<number>/` are the runs, `runs.jsonl` has a line a run.
 
@@ -201,8 +198,7 @@ class ComparisonFolder(Results[Any]):
 
     def save(self) -> None:
         """Write what the runs share; from then on the folder is a comparison."""
-        shared = {"asked": self.asked, "threads": self.threads, "priors": self._priors}
-        write_sealed(self.shared_file, shared)
+        write_sealed(self.shared_file, {"asked": self.asked, "threads": self.threads, "priors": self._priors})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -268,8 +264,7 @@ def line_of(folder: RunFolder, loaded: LoadedData) -> Line:
         "seconds": result["seconds_total"],
     }
     if loaded.held_out is None:
-        hardware = Hardware.choose(request.device)
-        judged = estimates_of(folder, Model.load(folder.path), loaded.data, hardware)
+        judged = estimates_of(folder, Model.load(folder.path), loaded.data, Hardware.choose(request.device))
         assert judged.found is not None  # as they are estimates
         line |= {"estimates": judged.found.to_dict(), "estimates_note": judged.note}
         line["degenerate"] = [one.__dict__ for one in judged.wrong]

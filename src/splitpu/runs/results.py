@@ -1,6 +1,6 @@
 """What came of a training: `result.json`, `scores.csv`, `split.csv`; and estimates where no truth is known."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from splitpu.config.schema import Scenario, SelectionConfig
 from splitpu.data.images.scan import Skipped
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.data.sources import LoadedData
-from splitpu.data.tables.read import write_csv
+from splitpu.data.tables.read import write_rows
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError
@@ -28,11 +28,16 @@ from splitpu.report.contents import RoundReport
 from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder, source_commit, versions
 from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities, without_rows_aside
 from splitpu.types import Flags, Floats
-from splitpu.utils.files import replacing
 from splitpu.utils.reading import open_regular
 from splitpu.views import Views
 
 _ABOUT_SKIPPED = ("name", "why", "bad")
+KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
+ON_TEST_ROWS = "counted on the test rows"
+ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
+OUT_OF_FOLD = "estimated out of fold: every row was judged by learners that had not seen it"
+ON_ROWS_ASIDE = "estimated from the rows that were kept out of the training"
+CHOSEN_BY_THEM = "; epochs or probabilities may have been chosen by them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +51,6 @@ class ModelFigures:
     decisions: Floats | None = None  # on the test rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Its part of `result.json`."""
         share = {"positive_rate_unlabelled": self.unlabelled_rate}
         return {"model": self.name, "threshold": self.threshold, **share, "test": self.test}
 
@@ -190,8 +194,7 @@ def write_split(path: Path, training: Training, data: PUData) -> None:
 
 def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
     """Say of every file that is not used why; `bad` tells files that were meant to be images from other files."""
-    lines = ((entry.name, entry.why, "yes" if entry.bad else "no") for entry in skipped)
-    write_rows(path, _ABOUT_SKIPPED, lines)
+    write_rows(path, _ABOUT_SKIPPED, ((entry.name, entry.why, "yes" if entry.bad else "no") for entry in skipped))
 
 
 def is_list_of_skipped(path: Path) -> bool:
@@ -201,19 +204,6 @@ def is_list_of_skipped(path: Path) -> bool:
             return file.readline(1000).strip() == ",".join(_ABOUT_SKIPPED).encode()
     except OSError:
         return False
-
-
-def write_rows(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        write_csv(file, heading, lines)
-
-
-KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
-ON_TEST_ROWS = "counted on the test rows"
-ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
-OUT_OF_FOLD = "estimated out of fold: every row was judged by learners that had not seen it"
-ON_ROWS_ASIDE = "estimated from the rows that were kept out of the training"
-CHOSEN_BY_THEM = "; epochs or probabilities may have been chosen by them"
 
 
 @dataclass(frozen=True)
@@ -234,7 +224,6 @@ class Judged:
         return [self.note, *([] if doubt is None else [doubt])]
 
     def to_dict(self) -> dict[str, Any]:
-        """The part of `result.json`."""
         return {"figures": {name: one._asdict() for name, one in self.figures.items()}, "figures_notes": self.notes}
 
 

@@ -13,6 +13,7 @@ import torch
 
 from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData
+from splitpu.data.tables.read import write_rows
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import DiskError, InputError, MissingExtraError
@@ -146,7 +147,7 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
         note(f"{folder.skipped} lists every file that is not used, and why")
     if loaded.duplicates:
         pairs = ((second, first) for first, second in loaded.duplicates)
-        results.write_rows(folder.duplicates, ["name", "same_as"], pairs)
+        write_rows(folder.duplicates, ["name", "same_as"], pairs)
         note(f"{folder.duplicates} lists all that are identical")
 
 
@@ -180,7 +181,6 @@ class EpochLogger(Observer):
         self._send, self.close = send, close
 
     def epoch_done(self, record: EpochRecord) -> None:
-        """Its terms, its rate, and its agreement where there is one."""
         agreement = {} if record.agreement is None else {"agreement": record.agreement}
         for name, value in {**record.terms, **agreement, "rate": record.rate, "seconds": record.seconds}.items():
             self._send(f"{record.stage}/{name}", float(value), record.epoch)

@@ -17,6 +17,11 @@ from splitpu.errors import InputError, SplitPUWarning
 from splitpu.types import Array, Floats
 
 VALUES_PER_CHUNK = 1 << 21  # 16 MB once they are float64
+_SEEDS: int = 2**32  # as many as scikit-learn knows
+_WHAT_GIVES = {
+    "decisions": "what decision_function returns, above 0 meaning positive",
+    "probabilities": "the column of predict_proba that belongs to positives",
+}
 
 
 def row_slices(features: Array) -> Iterator[slice]:
@@ -29,11 +34,9 @@ def row_slices(features: Array) -> Iterator[slice]:
 
 
 def let_go(features: Array) -> None:
-    """Give the pages of a memory-mapped file that have been read back to the system, which may keep them or not.
-
-    Else they would count as this process's memory until all of the file does. The content is safe: in these modes the
-    pages are the file's own.
-    """
+    """Give the pages of a memory-mapped file that have been read back to the system, which may keep them or not."""
+    # Else they would count as this process's memory until all of the file does. The content is safe: in these modes the
+    # pages are the file's own.
     if isinstance(features, np.memmap) and features.mode in ("r", "r+"):
         mapped: Any = getattr(features, "_mmap", None)
         if hasattr(mapped, "madvise"):  # not on Windows
@@ -56,9 +59,6 @@ def leave_random_alone() -> None:
         random.setstate(before)
 
 
-_SEEDS: int = 2**32  # as many as scikit-learn knows
-
-
 def sklearn_seed(seed: int) -> int:
     """A seed for scikit-learn, which takes none of more than 32 bits."""
     return checked_seed(seed) % _SEEDS
@@ -73,12 +73,6 @@ def checked_seed(seed: object, given_as: str = "seed=") -> int:
     if number < 0:  # numpy and scikit-learn take none either
         raise InputError(f"{given_as}{number} is negative: give a whole number, 0 or more")
     return number
-
-
-_WHAT_GIVES = {
-    "decisions": "what decision_function returns, above 0 meaning positive",
-    "probabilities": "the column of predict_proba that belongs to positives",
-}
 
 
 def warn_of_probabilities(positive: Floats, unlabelled: Floats) -> None:

@@ -20,6 +20,10 @@ from pathlib import Path
 from splitpu.errors import DiskError, DiskFull, InputError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WRITING: set[Path] = set()  # drafts that this process writes at this moment
+_NO_PLACE = (errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)  # where no file can be written
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)  # of some network drives
+_ONE_DAY = 24 * 3600
 
 
 @contextmanager
@@ -53,9 +57,6 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
         finally:
             _WRITING.discard(temporary)
-
-
-_WRITING: set[Path] = set()  # by this process, at this moment
 
 
 def _sweep_drafts(path: Path) -> None:
@@ -132,9 +133,6 @@ def remove_leftovers(folder: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-_NO_PLACE = (errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)  # where no file can be written
-
-
 @contextmanager
 def disk_errors_in_words(path: Path, *, advice: str = "choose another place.") -> Iterator[None]:
     """Turn a full disk, or a write that is refused, into a sentence about `path`; the `advice` is for the latter."""
@@ -171,9 +169,6 @@ def means_no_room(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno in _NO_ROOM
     return type(error).__name__ == "SafetensorError" and any(f"(os error {code})" in str(error) for code in _NO_ROOM)
-
-
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)  # of some network drives
 
 
 class Taken(Exception):
@@ -266,16 +261,11 @@ def drafted(folder: Path) -> Iterator[Path]:
         sync_folder(folder.parent)
 
 
-_ONE_DAY = 24 * 3600
-
-
 @contextmanager
 def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A hidden folder beside what is to be written, so that a move is enough to finish; removed whatever happens.
-
-    Drafts whose process is gone are cleared away first; where that cannot be known, those with which nothing happened
-    for a day. The latter are those of other hosts, whose locks are not seen on every network drive.
-    """
+    """A hidden folder beside what is to be written, so that a move is enough to finish; removed whatever happens."""
+    # Drafts whose process is gone are cleared away first; where that cannot be known, those with which nothing happened
+    # for a day. The latter are those of other hosts, whose locks are not seen on every network drive.
     for found in parent.glob(f".*.{'[0-9a-f]' * 16}.tmp"):
         with suppress(OSError), in_use(found) as alone:
             is_ours = found.name.split(".")[-2].startswith(_host())

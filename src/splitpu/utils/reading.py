@@ -33,6 +33,8 @@ LIMIT = "SPLITPU_UNPACK_GB"  # the environment variable that raises the limit
 COPY_AGAIN = "copy the run folder again, or train a new run"
 
 Content = TypeVar("Content")
+_MARK = 32  # bytes of a checksum behind what it is of
+_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", NoneType: "nothing"}
 
 
 def open_regular(path: str | Path) -> BufferedReader:
@@ -53,7 +55,6 @@ class Guarded:
         self.path, self.advice, self._error, self._missing = path, advice, error, missing
 
     def refuse(self, why: object) -> NoReturn:
-        """Say what is wrong with the file."""
         reason = " ".join(str(why).split())[:300]
         raise self._error(f"{self.path} cannot be read ({reason}); {self.advice}.") from None
 
@@ -87,7 +88,6 @@ class Guarded:
             yield file
 
     def raw(self, most: int | None = None) -> bytes:
-        """All of it."""
         with self.opened(most) as file:
             try:
                 return file.read()
@@ -104,7 +104,6 @@ class Guarded:
             self.refuse(f"line {line} is not text in UTF-8")
 
     def checksum(self) -> str:
-        """The sha256 of all of it."""
         with self.opened() as file:
             try:
                 return hashlib.file_digest(file, "sha256").hexdigest()
@@ -123,7 +122,6 @@ class Guarded:
                 yield self.unsealed(self._parsed(line, json_loads, f"line {number}: "), f"line {number}: ")
 
     def toml(self) -> dict[str, Any]:
-        """The content of a TOML file."""
         return self._parsed(self.text(), toml_loads)
 
     def sealed(self) -> dict[str, Any]:
@@ -165,11 +163,10 @@ def toml_loads(text: str) -> dict[str, Any]:
         key = line.partition("=")[0]
         if key.count(".") > DEEPEST and not key.lstrip().startswith("#"):  # tomllib takes minutes over thousands
             raise ValueError(f"a key has more than {DEEPEST} parts: {key.strip()[:40]}...")
-    found: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
-    return found
+    return _parsed(lambda: tomllib.loads(text))
 
 
-def _parsed(parse: Callable[[], Any]) -> Any:
+def _parsed(parse: Callable[[], Content]) -> Content:
     """What was read, once it is known to be neither too deep nor to hold a number that nothing can be done with."""
     try:
         found = parse()
@@ -227,9 +224,6 @@ def read_marked(path: Path) -> bytes | None:
     return None
 
 
-_MARK = 32  # bytes
-
-
 def _mark(path: Path, content: bytes) -> bytes:
     return hashlib.sha256(path.name.encode() + content).digest()
 
@@ -243,9 +237,6 @@ def checked(value: Any, kind: Any, place: str = "it") -> Any:
     if trouble is not None:
         raise ValueError(trouble)
     return value
-
-
-_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", NoneType: "nothing"}
 
 
 def _misfit(value: Any, kind: Any, place: str) -> str | None:

@@ -27,7 +27,6 @@ class StopRequest:
             signal.signal(number, handler)
 
     def wanted(self) -> bool:
-        """Whether a signal came."""
         return self.signal is not None
 
     @property

@@ -9,6 +9,8 @@ from typing import Any
 
 from splitpu.errors import InputError
 
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
 
 def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     """Read whole numbers with commas between them."""
@@ -48,9 +50,6 @@ def row_name(name: object) -> str:
 def say(text: str) -> None:
     """Progress goes to standard error, at once."""
     print(text, file=sys.stderr, flush=True)
-
-
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def printable(text: str) -> str:

@@ -10,6 +10,9 @@ from torch import Tensor
 
 _CHANGING = threading.Lock()
 _USERS_DTYPE: list[torch.dtype] = []  # one for every block that is open; the first is the user's own
+# Torch has one generator a device for the whole process, and captures one graph at a time with it. Runs in several
+# threads take turns: whoever seeds it, draws from it without a generator of their own, or captures, holds this.
+TORCH_STATE_LOCK = threading.RLock()
 
 
 @contextmanager
@@ -41,11 +44,6 @@ def float32_by_default() -> Iterator[None]:
             users = _USERS_DTYPE.pop()
             if not _USERS_DTYPE:
                 torch.set_default_dtype(users)
-
-
-# Torch has one generator a device for the whole process, and captures one graph at a time with it. Runs in several
-# threads take turns: whoever seeds it, draws from it without a generator of their own, or captures, holds this.
-TORCH_STATE_LOCK = threading.RLock()
 
 
 def derive_seed(seed: int, *place: object) -> int:

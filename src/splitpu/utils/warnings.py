@@ -16,15 +16,14 @@ Note = Callable[[str], None]
 
 UNRELIABLE = "do not rely on it"  # in the warning about a model that learned nothing
 NOT_TAKEN = "is not taken"  # in the note about a student that learned nothing
+_CHANGING = threading.RLock()  # whoever changes how the process treats warnings, be it for a moment, holds this
+_here = threading.local()  # its `listeners` are those of the blocks that are open in this thread
+_open_blocks: "list[warnings.catch_warnings[None]]" = []  # in any thread; as long as there are any, our way is in place
 
 
 def worth_repeating(warning: str) -> bool:
     """Whether a warning is about the model itself: said once already at the end of a run, but perhaps an hour ago."""
     return UNRELIABLE in warning or NOT_TAKEN in warning
-
-
-_CHANGING = threading.RLock()  # whoever changes how the process treats warnings, be it for a moment, holds this
-_here = threading.local()  # its `listeners` are those of the blocks that are open in this thread
 
 
 def warn_where_called(sentence: str) -> None:
@@ -33,9 +32,6 @@ def warn_where_called(sentence: str) -> None:
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "splitpu":
         level, frame = level + 1, frame.f_back  # type: ignore[assignment]
     warnings.warn(sentence, SplitPUWarning, stacklevel=level)
-
-
-_open_blocks: "list[warnings.catch_warnings[None]]" = []  # in any thread; as long as there are any, our way is in place
 
 
 @contextmanager

@@ -38,6 +38,8 @@ Reader = ImageReader | VolumeReader  # its repr names everything that its rows d
 RowSpec = ImageSpec | VolumeSpec  # the one form that all rows of a set are brought into
 Outcome = tuple[bytes, tuple[Remark, ...]]  # of a file that was decoded: checksum of its pixels, what there is to say
 Result = TypeVar("Result")
+FORMAT = 5  # raise it whenever decoding changes
+PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
 
 
 def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = None) -> Headers:
@@ -128,10 +130,6 @@ def begin_process() -> None:
             os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-FORMAT = 5  # raise it whenever decoding changes
-PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
 
 
 @dataclass(frozen=True, eq=False)

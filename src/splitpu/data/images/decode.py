@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from splitpu.config.presets import SMALL
-from splitpu.errors import MissingExtraError
+from splitpu.errors import from_extra
 from splitpu.types import Array
 from splitpu.utils.reading import most_unpacked, too_much_unpacked
 
@@ -35,6 +34,11 @@ _ORIENTATION = 0x0112  # the EXIF tag
 # What it asks for from 2 on, in the words of pillow.
 _TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
 _SIDEWAYS = (5, 6, 7, 8)  # its values for which height and width change places
+_READ_WITH = {"image": ("images", "pillow"), "DICOM": ("dicom", "pydicom"), "NIfTI": ("volumes", "nibabel")}
+RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
+# What some hundred images can teach does not need more pixels, and three times as many take a laptop hours.
+_LARGEST_OF_FEW, _LARGEST = RUNGS[-2:]
+_FACTS = [("checksum", "V32"), ("height", "i4"), ("width", "i4"), ("grey", "?"), ("depth", "u1"), ("slices", "i4")]
 
 
 @dataclass(frozen=True)
@@ -113,18 +117,12 @@ def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = No
         logger.setLevel(level)
 
 
-_READ_WITH = {"image": ("images", "pillow"), "DICOM": ("dicom", "pydicom"), "NIfTI": ("volumes", "nibabel")}
-
-
 def require_reader_of(files: Literal["image", "DICOM", "NIfTI"]) -> None:
     """Say which extra to install, before anything is begun that needs it."""
     extra, library = _READ_WITH[files]
-    try:
-        import_module("PIL.Image")
-        import_module("PIL" if library == "pillow" else library)
-    except ImportError as error:
-        needed = library if library == "pillow" else f"{library} and pillow"
-        raise MissingExtraError(f"{files} files are read with {needed}: pip install 'splitpu[{extra}]'.") from error
+    needed = library if library == "pillow" else f"{library} and pillow"
+    for package in ("PIL.Image", "PIL" if library == "pillow" else library):
+        from_extra(package, extra, f"{files} files are read with {needed}")
 
 
 def read_header(path: str | Path) -> Header:
@@ -136,8 +134,7 @@ def read_header(path: str | Path) -> Header:
             image.verify()
             file.seek(0)
             image = Image.open(file, formats=FORMATS)
-        sideways = _orientation(image) in _SIDEWAYS
-        width, height = reversed(image.size) if sideways else image.size
+        width, height = reversed(image.size) if _orientation(image) in _SIDEWAYS else image.size
         if image.mode == "F":
             raise BadImage("has floating-point pixels: save it with 8 or 16 bits")
         grey, depth = image.mode in _GREY, 16 if image.mode in _SIXTEEN_BIT else 8
@@ -222,12 +219,6 @@ def _orientation(image: Any) -> int:
         return int(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # damaged EXIF data say nothing about the picture itself
         return 1
-
-
-RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
-# What some hundred images can teach does not need more pixels, and three times as many take a laptop hours.
-_LARGEST_OF_FEW, _LARGEST = RUNGS[-2:]
-_FACTS = [("checksum", "V32"), ("height", "i4"), ("width", "i4"), ("grey", "?"), ("depth", "u1"), ("slices", "i4")]
 
 
 @dataclass(frozen=True, eq=False)

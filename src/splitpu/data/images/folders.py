@@ -28,6 +28,7 @@ from splitpu.utils.reading import as_text, open_regular, short_lines
 from splitpu.utils.text import composed, listed
 
 _MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1": False, "false": False, "": False}
+SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
 
 
 def read_labels(path: Path) -> list[tuple[str, bool]]:
@@ -116,9 +117,6 @@ def _ends_alike(one: str, other: str) -> bool:
     return one.endswith(other) or other.endswith(one)
 
 
-SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
-
-
 @dataclass(frozen=True, kw_only=True)
 class FolderSource(Source):
     """Which folders hold what; images or patients, which is found out when they are read."""
@@ -141,8 +139,7 @@ class FolderSource(Source):
         data, positives = words.data, list(words.positives or [])
         if not (positives or words.unlabelled or (data is not None and Path(data).is_dir())):
             return None
-        nothing_labelled = not positives and words.labels is None
-        if model is not None and data is not None and Path(data).is_dir() and nothing_labelled:
+        if model is not None and data is not None and Path(data).is_dir() and not positives and words.labels is None:
             known = "give --test POSITIVES NEGATIVES if it is known, else --positives and --unlabelled"
             raise InputError(f"nothing says which images in {data} are positive: {known}.")
         words.refuse(words.TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
@@ -416,7 +413,6 @@ def read_images(
         raise InputError(f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold them.")
 
     def decode_those(files: Sequence[scan.RowFile]) -> tuple[DecodedImages, scan.Accounted]:
-        """The rows, and the words about what they were made from."""
         decoded = decoded_images(reader, files, spec, size, strict, watch)
         account = reader.account(files, decoded.remarks, decoded.reasons)
         if strict and (bad := scan.bad_ones(account.skipped)):

@@ -18,6 +18,10 @@ from splitpu.utils.files import ends_in
 from splitpu.utils.text import listed
 
 _LINK_TROUBLE = {errno.ENOENT: "is a link that leads nowhere", errno.ELOOP: "is a link that leads back to itself"}
+Unwanted = Callable[[str], str]  # why a file of that name is none of those looked for; nothing if it is
+MOST_SKIPPED = 0.1  # share of bad files that is skipped; more of them hint at a mistake
+_OF_OTHER_SERIES = re.compile(r"has no series whose description contains (?P<wanted>.+) \(there are: (?P<there>.+)\)")
+_DESCRIPTION = re.compile(r"('.*?'|\".*?\") with \d+ slices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,6 @@ class Skipped:
 
 
 class FoundRows(NamedTuple):
-    """All that lies in some folders."""
-
     files: Sequence[RowFile]
     skipped: Sequence[Skipped]
 
@@ -87,12 +89,9 @@ def find_images(folders: Sequence[str | Path]) -> FoundRows:
     roots, common, closed = given_folders(folders)
     files: list[RowFile] = []
     skipped: list[Skipped] = []
-
-    def no_image(path: str) -> str:
-        return "" if ends_in(path, *SUFFIXES) else f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-
+    other = f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
     for number, root in enumerate(roots):
-        for found in contents(root, closed, no_image):
+        for found in contents(root, closed, lambda path: "" if ends_in(path, *SUFFIXES) else other):
             if found.why:
                 skipped.append(Skipped(readable_name(found.path, common), found.why, found.bad, len(files), number))
             else:
@@ -112,9 +111,6 @@ def given_folders(folders: Sequence[str | Path]) -> tuple[list[str], int, set[st
     true_roots = [Path(os.path.realpath(root)) for root in roots]
     closed = {str(folder) for root in true_roots for folder in (root, *root.parents)}
     return roots, len(os.path.commonpath(roots)), closed
-
-
-Unwanted = Callable[[str], str]  # why a file of that name is none of those looked for; nothing if it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +183,6 @@ def kinds_of(entries: Sequence[Skipped]) -> str:
     """Endings of file names, the most frequent first, each with its number."""
     counted = Counter(Path(entry.name).suffix.lower() or "without ending" for entry in entries)
     return listed([f"{count:,} {ending}" for ending, count in counted.most_common()])
-
-
-MOST_SKIPPED = 0.1  # share of bad files that is skipped; more of them hint at a mistake
-_OF_OTHER_SERIES = re.compile(r"has no series whose description contains (?P<wanted>.+) \(there are: (?P<there>.+)\)")
-_DESCRIPTION = re.compile(r"('.*?'|\".*?\") with \d+ slices")
 
 
 def bad_ones(entries: Sequence[Skipped]) -> list[Skipped]:

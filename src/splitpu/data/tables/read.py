@@ -17,7 +17,7 @@ import numpy as np
 
 from splitpu.config.parse import nearest
 from splitpu.data.tables.checks import ignoring
-from splitpu.errors import InputError, MissingExtraError
+from splitpu.errors import InputError, from_extra
 from splitpu.types import Array, Floats
 from splitpu.utils.files import ends_in, replacing
 from splitpu.utils.reading import Guarded, TooLong, as_text, most_unpacked, short_lines, too_much_unpacked
@@ -33,6 +33,12 @@ _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
 Columns = dict[str, Any]  # a list of cells each, or of a data frame an array of numbers
+_BYTES_A_CELL = 40  # as a Python object
+_ROWS_AT_ONCE = 256
+_COPIES = 3  # of every word, while a table is being read
+_TIMES_PACKED = 64  # a column that says little takes a byte a cell, or less
+LARGEST = float(np.finfo(np.float32).max)
+STEPS = (0.2, 0.4, 0.6, 0.8)  # of the values of a column
 
 
 @dataclass(frozen=True)
@@ -90,12 +96,12 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
     parquet.write_table(pyarrow.table(columns), str(path))
 
 
-def write_rows(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
+def write_rows(out: Path, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     """A file of Parquet or CSV, as its name says, whole or not at all."""
     with replacing(out) as temporary:
         if ends_in(out, ".parquet"):
-            write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(columns)})
-            return
+            rows = list(lines)
+            return write_parquet(temporary, {name: [row[at] for row in rows] for at, name in enumerate(columns)})
         with temporary.open("w", encoding="utf-8", newline="") as file:
             write_csv(file, columns, lines)
 
@@ -154,10 +160,8 @@ def _delimiter(file: TextIO) -> str:
 
 
 def _with_decimal_points(column: list[Any]) -> list[Any]:
-    """Numbers as spreadsheets write them where the comma is the decimal sign; words, and columns of words, as they are.
-
-    A few words among numbers do not keep the others from being numbers, so that it can be told which cells spoil them.
-    """
+    """Numbers as spreadsheets write them where the comma is the decimal sign; words and columns of them as they are."""
+    # A few words among numbers do not keep the others from being such, so that it can be told which cells spoil them.
     known = [value for value in column if value is not None]
     numbers = {value for value in known if _DECIMAL_COMMA.fullmatch(value)}
     if 2 * sum(value in numbers for value in known) <= len(known):
@@ -203,12 +207,6 @@ def _read_parquet(path: Path) -> Table:
     return Table(dict(zip(heading, cells, strict=True)), str(path))
 
 
-_BYTES_A_CELL = 40  # as a Python object
-_ROWS_AT_ONCE = 256
-_COPIES = 3  # of every word, while a table is being read
-_TIMES_PACKED = 64  # a column that says little takes a byte a cell, or less
-
-
 def _bounded(file: Any, path: Path) -> Iterator[Any]:
     """Some rows after the other: a file that repeats a value, or a long word, a billion times is small until read."""
     metadata, most, size = file.metadata, most_unpacked(path.stat().st_size, _TIMES_PACKED), 0
@@ -240,16 +238,8 @@ def is_nested(cell: Any) -> bool:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("Parquet files are read with pyarrow: pip install 'splitpu[tables]'.") from error
-    return pyarrow, pyarrow.parquet
-
-
-LARGEST = float(np.finfo(np.float32).max)
-STEPS = (0.2, 0.4, 0.6, 0.8)  # of the values of a column
+    what_for = "Parquet files are read with pyarrow"
+    return from_extra("pyarrow", "tables", what_for), from_extra("pyarrow.parquet", "tables", what_for)
 
 
 @dataclass(frozen=True)

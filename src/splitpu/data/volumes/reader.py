@@ -23,6 +23,15 @@ from splitpu.utils.text import listed
 
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
 _LOOKED_AT = 200  # files, until a folder is taken to hold no volumes
+SKIPPED = "skipped"  # a file that should have been a slice
+UNUSED = "unused"  # a file that is fine but not part of the volume
+OTHERS = "other series"  # of the same patient
+MISSING = "missing"  # slices between those that are there
+IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who the patient is
+NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a patient that cannot be used
+
+_LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
+HIDDEN = "(a text that names the patient)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +57,6 @@ class Patient(scan.RowFile):
 
     @property
     def stamp(self) -> str:
-        """What tells quickly whether a file changed, came or went."""
         return "".join(f"{part.path}\0{part.size}\0{part.modified}\n" for part in self.parts) + f"{self.path}\n"
 
     def inside(self, part: int) -> str:
@@ -120,23 +128,10 @@ def is_dicom(path: str) -> bool:
     return False
 
 
-SKIPPED = "skipped"  # a file that should have been a slice
-UNUSED = "unused"  # a file that is fine but not part of the volume
-OTHERS = "other series"  # of the same patient
-MISSING = "missing"  # slices between those that are there
-IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who the patient is
-NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a patient that cannot be used
-
-_LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
-
-
 def says_who(text: str, who: set[str]) -> bool:
     """Whether a text is, or contains, the name or number of a patient."""
     plain, *others = ("".join(letter for letter in str(one).casefold() if letter.isalnum()) for one in (text, *who))
     return any(one and (one == plain or (len(one) >= _LONG_ENOUGH and one in plain)) for one in others)
-
-
-HIDDEN = "(a text that names the patient)"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,11 @@ from splitpu.types import Array
 SliceValues = npt.NDArray[np.float32]
 
 DARKEST, BRIGHTEST = 0.5, 99.5  # percentiles of a volume's values that become 1 and 255
+Vector = tuple[float, ...]
+
+SAME_PLACE = 0.01  # millimetres; slices closer than this show the same place
+SAME_DIRECTION = 0.999  # cosine of the angle between two normals that count as one
+_ENOUGH_STEPS = 3  # from slice to slice; of fewer none is the usual one
 
 
 @dataclass(frozen=True)
@@ -64,12 +69,10 @@ def resized(values: SliceValues, height: int, width: int) -> SliceValues:
 
 
 def as_bytes(slices: Sequence[SliceValues], spec: VolumeSpec) -> Array:
-    """A volume of bytes from 1 to 255, filled up with slices of zeros.
-
-    The values between the 0.5th and the 99.5th percentile of the whole volume are spread over the bytes and the others
-    cut off: scanners of MR have no common unit, and a few metal-bright voxels must not darken all others. The slices
-    are scaled together, so that one is as much brighter than the next as it was measured.
-    """
+    """A volume of bytes from 1 to 255, filled up with slices of zeros."""
+    # The values between the 0.5th and the 99.5th percentile of the whole volume are spread over the bytes and the
+    # others cut off: scanners of MR have no common unit, and a few metal-bright voxels must not darken all others. The
+    # slices are scaled together, so that one is as much brighter than the next as it was measured.
     stack = np.stack(slices)
     low, high = np.percentile(stack, (DARKEST, BRIGHTEST))
     if high <= low:
@@ -78,13 +81,6 @@ def as_bytes(slices: Sequence[SliceValues], spec: VolumeSpec) -> Array:
     volume = np.zeros(spec.shape, spec.dtype)
     volume[: len(stack), :, :, 0] = np.rint(1 + 254 * unit)
     return volume
-
-
-Vector = tuple[float, ...]
-
-SAME_PLACE = 0.01  # millimetres; slices closer than this show the same place
-SAME_DIRECTION = 0.999  # cosine of the angle between two normals that count as one
-_ENOUGH_STEPS = 3  # from slice to slice; of fewer none is the usual one
 
 
 @dataclass(frozen=True)
