@@ -52,8 +52,10 @@ def title_of(figure: str) -> str:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str | None = None) -> None:
-    """Print rows side by side; text from files is shown as it is, never taken for markup."""
-    # A terminal too narrow even for the narrowest columns breaks the lines itself: rich would leave columns out.
+    """Print rows side by side; text from files is shown as it is, never taken for markup.
+
+    A terminal that is too narrow even for the narrowest columns breaks the lines itself: rich would leave columns out.
+    """
     chosen = list(columns)
     cells = {column: [_cell(column, row.get(column)) for row in rows] for column in chosen}
     console = Console(markup=False, highlight=False)
@@ -82,8 +84,10 @@ def _cell(column: str, value: object) -> str:
 
 
 def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int]:
-    """How wide each column is, of which titles and cells are given, if all of them should fit into so much room."""
-    # Where it gets narrow, titles are broken between words, and long texts anywhere, but numbers and names never are.
+    """How wide each column is, of which titles and cells are given, if all of them should fit into so much room.
+
+    Where it gets narrow, titles are broken between words, and long texts anywhere, but numbers and names never are.
+    """
     widths, least = [], []
     for number, (title, cells) in enumerate(columns):
         widest = max(map(cell_len, cells), default=0)

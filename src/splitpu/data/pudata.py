@@ -355,9 +355,11 @@ def check_pudata(data: object) -> None:
 
 
 def check_prior(prior: object, data: PUData) -> float:
-    """The prior as a float, if these data can have it."""
-    # In a single training set the labelled rows are themselves part of the population, so a prior at or below their
-    # share would leave no positive among the unlabelled rows and turn the PU risk upside down.
+    """The prior as a float, if these data can have it.
+
+    In a single training set the labelled rows are themselves part of the population, so a prior at or below their share
+    would leave no positive among the unlabelled rows and turn the PU risk upside down.
+    """
     value = check_share(prior)
     if data.scenario == "single-training-set" and value <= data.labelled_share:
         expected = f"prior={value:g} expects {value * len(data):.4g} positives among the {len(data)} rows"

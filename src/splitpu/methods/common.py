@@ -122,9 +122,11 @@ def shuffled(count: int, device: torch.device, generator: torch.Generator) -> Te
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, steps: Tensor, decay: float) -> None:
-    """Move a teacher's weights towards its student's: nearly all the way at first, then ever less."""
-    # In the end a step moves them by `1 - decay` of the distance. Batch-norm statistics are not averaged: the teacher
-    # gathers its own from the rows it is shown.
+    """Move a teacher's weights towards its student's: nearly all the way at first, then ever less.
+
+    In the end a step moves them by `1 - decay` of the distance. Batch-norm statistics are not averaged: the teacher
+    gathers its own from the rows it is shown.
+    """
     # The same course as `engine.optimise.average_weight_at`, from a number of steps that is on the device.
     weight = (9 / (10 + steps)).clamp_min(1 - decay)
     for new, old in zip(student.parameters(), teacher.parameters(), strict=True):
@@ -132,8 +134,10 @@ def follow(teacher: nn.Module, student: nn.Module, steps: Tensor, decay: float) 
 
 
 def half_of_largest(logits: Tensor) -> float:
-    """The logit whose probability is half of the largest one."""
-    # This is the threshold of methods that learn the probability up to an unknown factor: the largest stands for one.
+    """The logit whose probability is half of the largest one.
+
+    This is the threshold of methods that learn the probability up to an unknown factor: the largest stands for one.
+    """
     half = torch.sigmoid(logits.double()).max() / 2
     return float(torch.logit(half))
 

@@ -38,10 +38,12 @@ _STUDENT = "round1.student"
 
 
 def penalised_regression_suspicion(features: Tensor, labels: Tensor, seed: int = 0) -> Tensor:
-    """Give every sample the penalty at which SPR first takes its label for noise: the larger, the more suspect."""
-    # A linear model explains one-hot labels by features, and each sample may deviate from it by a shift of its own that
-    # costs its length: `min |Y - X B - S|^2 / 2 + penalty * sum |S_i|`. From a high penalty downwards, the samples
-    # whose shift leaves zero first fit their label worst. Many samples are regressed in random pieces.
+    """Give every sample the penalty at which SPR first takes its label for noise: the larger, the more suspect.
+
+    A linear model explains one-hot labels by features, and each sample may deviate from it by a shift of its own that
+    costs its length: `min |Y - X B - S|^2 / 2 + penalty * sum |S_i|`. From a high penalty downwards, the samples whose
+    shift leaves zero first fit their label worst. Many samples are regressed in random pieces.
+    """
     order = torch.randperm(len(features), generator=torch.Generator().manual_seed(seed)).to(features.device)
     centred = features.double() - features.double().mean(0)
     directions: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors

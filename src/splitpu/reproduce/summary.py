@@ -134,8 +134,10 @@ def signed(gain: float | None, error: float | None) -> str:
 
 
 def cells(experiment: Experiment, recipe: str, store: ResultStore) -> list[Cell]:
-    """Every cell that the paper or the declaration has, whether it was run or not, size by size."""
-    # A method or a size that somebody ran besides has cells only where it was run: nobody promised the others.
+    """Every cell that the paper or the declaration has, whether it was run or not, size by size.
+
+    A method or a size that somebody ran besides has cells only where it was run: nobody promised the others.
+    """
     run = [line["method"] for line in store.lines.values() if line["experiment"] == experiment.name]
     methods = tuple(dict.fromkeys([*(row.method for row in experiment.rows), *run]))
     promised = _declared_sizes(experiment, store)

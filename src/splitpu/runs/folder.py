@@ -243,8 +243,10 @@ class RunFolder:
             raise InputError(f"{self.path} is not a run folder: it has no {self.request_file.name}{advice}.") from None
 
     def config(self) -> Config:
-        """The configuration of the run, down to the number of threads; refused if it is not what the run began with."""
-        # The prior is settled later, and other settings would make a run of two halves that do not match.
+        """The configuration of the run, down to the number of threads; refused where it is not what the run began with.
+
+        The prior is settled later, and other settings would make a run of two halves that do not match.
+        """
         config = read_config(self.config_file)
         request, guarded = self.request(), Guarded(self.config_file)
         if request.settings != _checksum(config) or guarded.text().splitlines()[-1:] != [_bond(request)]:

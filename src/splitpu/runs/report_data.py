@@ -177,8 +177,10 @@ def _telling_values(
 
 
 def importances(training: Training, loaded: LoadedData, seed: int) -> tuple[Sequence[tuple[str, float]], str]:
-    """Which columns the final model goes by, those first that count most, and what the numbers mean."""
-    # Scores are asked for, not labels: a model that knows its training rows by heart would seem to need every column.
+    """Which columns the final model goes by, those first that count most, and what the numbers mean.
+
+    Scores are asked for, not labels: a model that knows its training rows by heart would seem to need every column.
+    """
     data, network, began = loaded.data, training.result.final.network, time.perf_counter()
     if data.kind != "vectors":
         return (), ""

@@ -263,9 +263,11 @@ def drafted(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A hidden folder beside what is to be written, so that a move is enough to finish; removed whatever happens."""
-    # Drafts whose process is gone are cleared away first; where that cannot be known, those with which nothing happened
-    # for a day. The latter are those of other hosts, whose locks are not seen on every network drive.
+    """A hidden folder beside what is to be written, so that a move is enough to finish; removed whatever happens.
+
+    Drafts whose process is gone are cleared away first; where that cannot be known, those with which nothing happened
+    for a day. The latter are those of other hosts, whose locks are not seen on every network drive.
+    """
     for found in parent.glob(f".*.{'[0-9a-f]' * 16}.tmp"):
         with suppress(OSError), in_use(found) as alone:
             is_ours = found.name.split(".")[-2].startswith(_host())

@@ -23,10 +23,12 @@ FEWEST_LABELLED, FEWEST_UNLABELLED = 5, 20  # below, a column may part the rows 
 
 
 def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
-    """A note about every column that was probably filled in because of the label; `columns` are those of features."""
-    # Positives among the unlabelled rows look like labelled ones in all that says something about the class. A column
-    # whose number is larger, or smaller, in every labelled row than in any other says who was labelled: the year of a
-    # biopsy that only confirmed cases had, or a number counted up in one file after the other.
+    """A note about every column that was probably filled in because of the label; `columns` has that of every feature.
+
+    Positives among the unlabelled rows look like labelled ones in all that says something about the class. A column
+    whose number is larger, or smaller, in every labelled row than in any other says who was labelled: the year of a
+    biopsy that only confirmed cases had, or a number counted up in one file after the other.
+    """
     if labelled.sum() < FEWEST_LABELLED or (~labelled).sum() < FEWEST_UNLABELLED:
         return []
     known, others = features[labelled], features[~labelled]

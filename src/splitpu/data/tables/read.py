@@ -160,8 +160,10 @@ def _delimiter(file: TextIO) -> str:
 
 
 def _with_decimal_points(column: list[Any]) -> list[Any]:
-    """Numbers as spreadsheets write them where the comma is the decimal sign; words and columns of them as they are."""
-    # A few words among numbers do not keep the others from being such, so that it can be told which cells spoil them.
+    """Numbers as spreadsheets write them where the comma is the decimal sign; words, and columns of words, as they are.
+
+    A few words among numbers do not keep the others from being numbers, so that it can be told which cells spoil them.
+    """
     known = [value for value in column if value is not None]
     numbers = {value for value in known if _DECIMAL_COMMA.fullmatch(value)}
     if 2 * sum(value in numbers for value in known) <= len(known):

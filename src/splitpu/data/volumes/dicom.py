@@ -50,8 +50,10 @@ def read_dicom(path: str, part: int) -> tuple[list[Slice], bytes, set[str]]:
 
 
 def load_frames(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
-    """The values of some frames in the unit of the scanner; bright means much, whatever the file's convention."""
-    # What only gdcm can decompress is left to a process of its own: damaged bytes make gdcm end the one it works in.
+    """The values of some frames in the unit of the scanner; bright means much, whatever the file's convention.
+
+    What only gdcm can decompress is left to a process of its own: damaged bytes make gdcm end the process it works in.
+    """
     try:
         return decoded_here(path, frames, without="gdcm")
     except _NeedsAnother:

@@ -69,10 +69,12 @@ def resized(values: SliceValues, height: int, width: int) -> SliceValues:
 
 
 def as_bytes(slices: Sequence[SliceValues], spec: VolumeSpec) -> Array:
-    """A volume of bytes from 1 to 255, filled up with slices of zeros."""
-    # The values between the 0.5th and the 99.5th percentile of the whole volume are spread over the bytes and the
-    # others cut off: scanners of MR have no common unit, and a few metal-bright voxels must not darken all others. The
-    # slices are scaled together, so that one is as much brighter than the next as it was measured.
+    """A volume of bytes from 1 to 255, filled up with slices of zeros.
+
+    The values between the 0.5th and the 99.5th percentile of the whole volume are spread over the bytes and the others
+    cut off: scanners of MR have no common unit, and a few metal-bright voxels must not darken all others. The slices
+    are scaled together, so that one is as much brighter than the next as it was measured.
+    """
     stack = np.stack(slices)
     low, high = np.percentile(stack, (DARKEST, BRIGHTEST))
     if high <= low:
