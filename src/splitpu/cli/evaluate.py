@@ -392,8 +392,10 @@ def run_prior(
 
 @contextmanager
 def _checkpoints_of(data: PUData, seed: int) -> Iterator[Path | None]:
-    """A place in the cache for what an estimate has, there being no run: the same command goes on with it."""
-    # None where no networks are trained, nothing can be written, or another process is at the same estimate.
+    """A place in the cache for what an estimate has, there being no run: the same command goes on with it.
+
+    None where no networks are trained, where nothing can be written, and where another process is at the same estimate.
+    """
     if not needs_networks(data):
         yield None
         return

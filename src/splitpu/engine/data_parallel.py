@@ -26,9 +26,10 @@ _GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
 
 
 class _GlobalNormalise(torch.autograd.Function):
-    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do."""
+    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do.
 
-    # Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
+    Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
+    """
 
     @staticmethod
     def forward(
@@ -230,10 +231,8 @@ class SharedStep:
         except RuntimeError as error:
             if _GRAPH_CHANGED not in str(error):
                 raise
-            raise InputError(
-                "the network does not use the same weights in every step, which several processes cannot train "
-                "together: run without torchrun."
-            ) from error
+            wrong = "the network does not use the same weights in every step, which several processes cannot train"
+            raise InputError(f"{wrong} together: run without torchrun.") from error
 
 
 class _StepModule(nn.Module):

@@ -37,10 +37,9 @@ def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
         return
     if world.any(not math.isfinite(loss)):
         rate = stages.setting_of(stage, "optimiser.rate")
-        raise InputError(
-            f"the loss of stage {stage.name} is not a finite number in epoch {record.epoch} of {record.epochs} ({loss})"
-            f": lower {rate}, look for extreme values in X, and if the network is your own, at what it returns for them"
-        )
+        wrong = f"the loss of stage {stage.name} is not a finite number in epoch {record.epoch} of {record.epochs}"
+        advice = "look for extreme values in X, and if the network is your own, at what it returns for them"
+        raise InputError(f"{wrong} ({loss}): lower {rate}, {advice}")
 
 
 @dataclass(frozen=True)
@@ -131,10 +130,8 @@ class Engine:
         saved, world = self.store.load(stage), self.hardware.world
         found = {"epoch": -1, "finished": 0} if saved is None else {"epoch": saved.epoch, "finished": saved.finished}
         if world.size > 1 and not world.same_everywhere(found):
-            raise InputError(
-                f"the processes see different checkpoints of {stage.name} in {self.store.folder}: put the run folder "
-                "where all of them can read it."
-            )
+            wrong = f"the processes see different checkpoints of {stage.name} in {self.store.folder}"
+            raise InputError(f"{wrong}: put the run folder where all of them can read it.")
         return saved
 
     def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
@@ -143,10 +140,8 @@ class Engine:
         step = Step(stage, self.rows, self.views, self.hardware, epoch=begun, pieces=self.pieces)
         if step.not_captured is not None and not self._told_of_capture:
             self._told_of_capture = True  # the stages that follow most likely cannot be captured for the same reason
-            warn_where_called(
-                f"the step of stage {stage.name} could not be captured ({step.not_captured}): such steps run "
-                "uncaptured, which takes longer but does not change what is computed."
-            )
+            found = f"the step of stage {stage.name} could not be captured ({step.not_captured})"
+            warn_where_called(f"{found}: such steps run uncaptured, which takes longer and changes no result.")
         outcome = StageOutcome()
         if saved is not None:
             step.optimiser.prepare()
@@ -198,10 +193,8 @@ class Engine:
                 raise InputError(_out_of_memory(stage, self.hardware))
             record = self._attempt(stage, step, epoch, before)
         if step.lighter is not None and step.lighter is not way:
-            warn_where_called(
-                f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it continues more slowly with "
-                f"{step.lighter.describe()}, which does not change what is computed."
-            )
+            found = f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it continues more slowly"
+            warn_where_called(f"{found} with {step.lighter.describe()}, which does not change what is computed.")
         return record
 
     def _attempt(self, stage: Stage, step: Step, epoch: int, before: Mapping[str, Tensor]) -> EpochRecord | None:
@@ -280,8 +273,6 @@ class Engine:
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """Says what to lower when nothing exact is left to try. Smaller batches would be another training: users decide."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    return (
-        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} per step: lower "
-        f"{stages.setting_of(stage, 'batch_size')} (and positives_per_batch if that is set), set engine.residence=host "
-        "if the data fill it, or take a smaller network."
-    )
+    lower = f"lower {stages.setting_of(stage, 'batch_size')} (and positives_per_batch if that is set)"
+    advice = f"{lower}, set engine.residence=host if the data fill it, or take a smaller network."
+    return f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} per step: {advice}"

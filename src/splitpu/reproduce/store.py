@@ -83,9 +83,8 @@ class ResultStore:
             with disk_errors_in_words(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"results cannot be kept in {self.folder} ({error.strerror}); give another folder"
-            ) from None
+            wrong = f"results cannot be kept in {self.folder} ({error.strerror})"
+            raise InputError(f"{wrong}; give another folder") from None
         check_place(self.folder / "lines")
 
     def remarks(self) -> list[str]:
@@ -160,10 +159,8 @@ def plan_lines(units: Sequence[Unit], store: ResultStore) -> Iterator[str]:
         source = "guessed" if measured is None else "measured"
         mark = "  long" if seconds > LONG else ""
         yield f"{total / 60:7.1f} min  {seconds:6.0f} s {source:8}  {unit}{mark}"
-    yield (
-        f"{len(units)} units, about {total / 60:.0f} minutes; {longer} of them over {LONG:.0f} s each. "
-        "Stages that units share count once."
-    )
+    counted = f"{len(units)} units, about {total / 60:.0f} minutes; {longer} of them over {LONG:.0f} s each"
+    yield f"{counted}. Stages that units share count once."
 
 
 def _measured_by_stage(unit: Unit, store: ResultStore) -> dict[int, float] | None:
