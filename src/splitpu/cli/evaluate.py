@@ -183,7 +183,7 @@ def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, devi
         raise InputError(f"{folder.path} was trained without a prior, so none can be varied; {how}.")
     display = choose_display(quiet=json)
     loaded = load_request(request, display.say, model=model)
-    priors = prior_range(loaded, request, tried.lowest, tried.highest, tried.steps)
+    priors = prior_range(loaded, request, tried)
     executor = cluster.executor(folder.path, device, config.engine.threads)
     if executor is not None and not tried.refit:
         raise InputError("--ray goes with --refit: to move a threshold takes no time.")
@@ -274,10 +274,9 @@ def _about_own_row_of_prior(model: Model, request: Request, *, refit: bool) -> s
     return f"{also}; every other row takes its prior as known."
 
 
-def prior_range(
-    loaded: LoadedData, request: Request, lowest: float | None, highest: float | None, steps: int
-) -> list[float]:
+def prior_range(loaded: LoadedData, request: Request, tried: PriorsTried) -> list[float]:
     """Evenly spaced priors and the run's own, all of them possible for the data."""
+    lowest, highest, steps = tried.lowest, tried.highest, tried.steps
     if steps < 2:
         raise InputError(f"--steps {steps} is too few for a range; give at least 2.")
     for option, bound in (("--lowest", lowest), ("--highest", highest)):

@@ -22,6 +22,7 @@ from splitpu.networks.backbones import Backbone, Ensemble, Outputs
 from splitpu.views import Views
 
 _Part = TypeVar("_Part", bound=nn.Module)
+_Call = Callable[..., Any]
 _GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
 
 
@@ -152,9 +153,7 @@ def networks_in(module: nn.Module) -> list[Backbone]:
 
 
 @contextmanager
-def called_through(
-    parts: Iterable[_Part], wrapped: Callable[[_Part, Callable[..., Any]], Callable[..., Any]]
-) -> Iterator[None]:
+def called_through(parts: Iterable[_Part], wrapped: Callable[[_Part, _Call], _Call]) -> Iterator[None]:
     """Inside the block every part is called through what `wrapped` makes of it and its way of being called so far."""
     # Weights, names and whoever holds the part stay as they are, and blocks may be nested.
     before = [(part, part.__dict__.get("forward")) for part in parts]

@@ -218,13 +218,9 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
             rows.append([f"{tau:.2f}", *["never reached"] * 3, *[MISSING] * 2])
             continue
         keys = ("epoch", "easy", "hard", "noisy_easy", "noisy_hard")
-        splits = [
-            {key: line["series"][key][above[0]] for key in keys} for line, above in zip(lines, reached, strict=True)
-        ]
+        splits = [{key: line["series"][key][at[0]] for key in keys} for line, at in zip(lines, reached, strict=True)]
         found = {key: fmean(split[key] for split in splits) for key in keys}
-        rates = {
-            part: fmean(split[f"noisy_{part}"] / max(split[part], 1) for split in splits) for part in ("easy", "hard")
-        }
+        rates = {part: fmean(one[f"noisy_{part}"] / max(one[part], 1) for one in splits) for part in ("easy", "hard")}
         sizes = [f"{found['epoch']:,.1f}", f"{found['easy']:,.0f}", f"{found['hard']:,.0f}"]
         rows.append([f"{tau:.2f}", *sizes, *(_percent(rate) for rate in rates.values())])
         xs.append(tau)
@@ -232,9 +228,7 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
             drawn[f"noisy {part}"].append(found[f"noisy_{part}"])
             drawn[part].append(100 * rate)
     noise_all = Mark(100 * fmean(line["series"]["noise_all"] for line in lines), "all unlabelled")
-    counts, shares = (
-        [Series(part, xs, drawn[f"{what}{part}"]) for part in ("easy", "hard")] for what in ("noisy ", "")
-    )
+    counts, shares = ([Series(part, xs, drawn[what + part]) for part in ("easy", "hard")] for what in ("noisy ", ""))
     of_counts = line_chart(counts, Labels("Noisy samples against tau", "tau", "samples"), whole=False)
     labels = Labels("Noise rate against tau", "tau", "noise, in %")
     of_shares = line_chart(shares, labels, level=noise_all, whole=False)

@@ -105,9 +105,7 @@ class ResultStore:
             try:
                 line = _checked(json.loads(text))
                 settings = line["config"]
-                older = {
-                    section: {**then, **settings[section]} for section, then in _BEFORE.items() if section in settings
-                }
+                older = {name: {**then, **settings[name]} for name, then in _BEFORE.items() if name in settings}
                 # Hashed anew: a setting that was added since, at a default that changes nothing, must not make a
                 # result out of date.
                 config = config_from_dict({**settings, **older, "method": line["method"]})
