@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, blocks_kept
 from splitpu.engine.optimiser import average_weight_at, batch_norms, rate_at
 from splitpu.engine.rows import RowStore, all_stream, read_batches
-from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.engine.stage import ByName, EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.step import Step
 from splitpu.errors import InputError, Interrupted, about_memory
 from splitpu.kernels.dispatch import allow_kernels, any_kernel_runs_on, give_up_kernels
@@ -48,8 +48,8 @@ class _Course:
 
     stage: Stage
     epoch: int
-    plan: Mapping[str, Tensor]  # row numbers by pool, a line a step, in host memory
-    on_device: Mapping[str, Tensor]  # the same on the device
+    plan: ByName  # row numbers by pool, a line a step, in host memory
+    on_device: ByName  # the same on the device
     rates: list[float]
     rate_tensor: Tensor
     averages: Tensor  # how far each step moves the average of weights
@@ -197,7 +197,7 @@ class Engine:
             warn_where_called(f"{found} with {step.lighter.describe()}, which does not change what is computed.")
         return record
 
-    def _attempt(self, stage: Stage, step: Step, epoch: int, before: Mapping[str, Tensor]) -> EpochRecord | None:
+    def _attempt(self, stage: Stage, step: Step, epoch: int, before: ByName) -> EpochRecord | None:
         """Take an epoch; None if memory ran out. What the error held on to is free again when this returns."""
         try:
             return self._epoch(stage, step, epoch)
@@ -240,9 +240,7 @@ class Engine:
         average_tensor = torch.tensor(averages, dtype=torch.float32).to(device)
         return _Course(stage, epoch, plan, self._on_device(plan), rates, rate_tensor, average_tensor)
 
-    def _batches(
-        self, plan: Mapping[str, Tensor], on_device: Mapping[str, Tensor]
-    ) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    def _batches(self, plan: ByName, on_device: ByName) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
         """Row numbers on the device, step by step, and the rows themselves where they have to be read ahead."""
         for i, raw in enumerate(read_batches(self.rows, plan, self._readers)):
             yield {name: rows[i] for name, rows in on_device.items()}, raw
@@ -266,7 +264,7 @@ class Engine:
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
 
-    def _on_device(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _on_device(self, tensors: ByName) -> dict[str, Tensor]:
         return {name: tensor.to(self.hardware.device) for name, tensor in tensors.items()}
 
 

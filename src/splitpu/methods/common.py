@@ -72,9 +72,8 @@ def two_pool_stage(
     `section` is the part of the configuration that the method reads, and `upstream` is whatever else the outcome
     depends on; both become part of the stage's identity. `population` replaces the usual population sample.
     """
-    stage = context.stage(
-        name, task, two_pools(context, settings, population), "population", settings, section, **upstream
-    )
+    pools = two_pools(context, settings, population)
+    stage = context.stage(name, task, pools, "population", settings, section, **upstream)
     return replace(stage, after_epoch=after_epoch)
 
 

@@ -110,9 +110,7 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
     return result
 
 
-def _early_stopped(
-    context: Context, teacher: Teacher, name: str, optimiser: OptimiserConfig, **again: int
-) -> SplitResult:
+def _early_stopped(context: Context, teacher: Teacher, name: str, how: OptimiserConfig, **again: int) -> SplitResult:
     """Train one temporary network, and split by the epoch in which it agreed with the teacher the most."""
     config, data = context.config.split, context.data
     probabilities = teacher.probabilities
@@ -138,7 +136,7 @@ def _early_stopped(
         pools=one_pool(data.taught if config.include_positives else data.unlabelled, config.batch_size),
         leading="rows",
         epochs=config.max_epochs,
-        optimiser=optimiser,
+        optimiser=how,
         identity=context.identity(name, "split", "views", "threshold", teacher=teacher.key, **again),
         after_epoch=after_epoch,
         keeps_best_epoch=True,
