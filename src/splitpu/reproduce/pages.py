@@ -176,14 +176,12 @@ def sweep_charts(experiment: Experiment, store: ResultStore, *, only: str | None
     whole = all(float(row.x or 0).is_integer() for row in experiment.rows)
     drawings = []
     for size in dict.fromkeys(cell.positives for cell in cells(experiment, experiment.recipes[0], store)):
-        points = {"paper": [(row.x, row.paper[size]) for row in experiment.rows if size in row.paper]}
+        points = {"paper": [(row.x, row.paper.get(size)) for row in experiment.rows]}
         for recipe in [only] if only else experiment.recipes:
             found = [cell for cell in cells(experiment, recipe, store) if cell.positives == size]
             most = max((cell.seeds for cell in found), key=len, default=set())
-            points[f"ours, {recipe}"] = [
-                (cell.row.x, cell.mean) for cell in found if cell.seeds >= most and cell.mean is not None
-            ]
-        lines = {name: [(x, y) for x, y in some if x is not None] for name, some in points.items()}
+            points[f"ours, {recipe}"] = [(cell.row.x, cell.mean) for cell in found if cell.seeds >= most]
+        lines = {name: [(x, y) for x, y in some if x is not None and y is not None] for name, some in points.items()}
         series = [Series(name, [x for x, _ in some], [y for _, y in some]) for name, some in lines.items() if some]
         if series:
             title = f"Accuracy against {experiment.what} with {size} positives"
