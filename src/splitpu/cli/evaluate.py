@@ -44,6 +44,7 @@ from splitpu.utils.warnings import Note, collected_warnings
 _COUNTED = ("accuracy", "f1", "roc_auc", "average_precision")
 _OF_A_PRIOR = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
 Decisions = dict[str, Floats]  # on training and test rows, by the one or the other
+Told = tuple[dict[str, object], list[str]]  # facts, and notes under them
 _MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
@@ -112,9 +113,7 @@ def _rows_of_run(folder: RunFolder, model: Model, watch: Watch | None) -> Evalua
     return EvaluationRows(where=where, tested=loaded.held_out, warnings=loaded.warnings)
 
 
-def _show_estimates(
-    folder: RunFolder, model: Model, rows: EvaluationRows, hardware: Hardware, *, json: bool
-) -> tuple[dict[str, object], list[str]]:
+def _show_estimates(folder: RunFolder, model: Model, rows: EvaluationRows, hardware: Hardware, *, json: bool) -> Told:
     """Estimates with their intervals; gives the facts and notes under them, such as what is wrong with the model."""
     data = rows.labelled
     assert data is not None
@@ -136,9 +135,7 @@ def _show_estimates(
     return facts, [*judged.notes, *(one.sentence for one in wrong)]
 
 
-def _show_figures(
-    folder: RunFolder, model: Model, rows: EvaluationRows, hardware: Hardware, *, json: bool
-) -> tuple[dict[str, object], list[str]]:
+def _show_figures(folder: RunFolder, model: Model, rows: EvaluationRows, hardware: Hardware, *, json: bool) -> Told:
     """Figures of every model of the run by the truth; gives the facts and notes under them."""
     held_out = rows.tested
     assert held_out is not None  # one of the two is there
