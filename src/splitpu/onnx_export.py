@@ -60,9 +60,10 @@ class RawToProbability(nn.Module):
 
 
 class CalibrationMap(nn.Module):
-    """A calibrator as tensors: from decisions in double precision to probabilities and answers."""
+    """A calibrator as tensors: from decisions in double precision to probabilities and answers.
 
-    # The answer does not come from the probability, which is exactly 1/2 for decisions next to the threshold, too.
+    The answer does not come from the probability, which is exactly 1/2 for decisions next to the threshold, too.
+    """
 
     def __init__(self, calibration: PUCalibrator) -> None:
         super().__init__()

@@ -15,6 +15,7 @@ from splitpu.cli.entry_point import quick_start
 from splitpu.cli.options import (
     AS_USUAL,
     FIRST_REVIEW,
+    HELP,
     HERE,
     NO_WORDS,
     SEVEN_PRIORS,
@@ -254,10 +255,7 @@ def evaluate(
 
 app = App(
     name="splitpu",
-    help=(
-        "Train a classifier from a few known positives and unlabelled data.\n\nStart with `splitpu demo`, then run "
-        "`splitpu fit` on data of your own. `splitpu COMMAND --help` lists the options of a command."
-    ),
+    help=HELP["splitpu"]["help"],
     version=lambda: version("splitpu"),
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `main` has a word to say about it
@@ -267,7 +265,7 @@ reproduce = App(name="reproduce", help="Run the experiments of the paper, and wr
 for command in (data_list, data_get):
     datasets.command(command, name=command.__name__.removeprefix("data_"))
 for name in ("list", "run", "plan", "choose", "smoke", "render"):
-    reproduce.command(getattr(experiments, f"reproduce_{name}"), name=name)
+    reproduce.command(explained(getattr(experiments, f"reproduce_{name}")), name=name)
 
 # The help names the commands in the order in which most people need them, not in that of the alphabet.
 IN_ORDER_OF_NEED: dict[str, tuple[Command | App, ...]] = {

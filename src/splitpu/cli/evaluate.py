@@ -44,6 +44,7 @@ from splitpu.utils.warnings import Note, collected_warnings
 _COUNTED = ("accuracy", "f1", "roc_auc", "average_precision")
 _OF_A_PRIOR = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
 Decisions = dict[str, Floats]  # on training and test rows, by the one or the other
+Told = tuple[dict[str, object], list[str]]  # facts, and notes under them
 _MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
@@ -112,9 +113,7 @@ def _rows_of_run(folder: RunFolder, model: Model, watch: Watch | None) -> Evalua
     return EvaluationRows(where=where, tested=loaded.held_out, warnings=loaded.warnings)
 
 
-def _show_estimates(
-    folder: RunFolder, model: Model, rows: EvaluationRows, hardware: Hardware, *, json: bool
-) -> tuple[dict[str, object], list[str]]:
+def _show_estimates(folder: RunFolder, model: Model, rows: EvaluationRows, hardware: Hardware, *, json: bool) -> Told:
     """Estimates with their intervals; gives the facts and notes under them, such as what is wrong with the model."""
     data = rows.labelled
     assert data is not None
@@ -136,9 +135,7 @@ def _show_estimates(
     return facts, [*judged.notes, *(one.sentence for one in wrong)]
 
 
-def _show_figures(
-    folder: RunFolder, model: Model, rows: EvaluationRows, hardware: Hardware, *, json: bool
-) -> tuple[dict[str, object], list[str]]:
+def _show_figures(folder: RunFolder, model: Model, rows: EvaluationRows, hardware: Hardware, *, json: bool) -> Told:
     """Figures of every model of the run by the truth; gives the facts and notes under them."""
     held_out = rows.tested
     assert held_out is not None  # one of the two is there
@@ -183,7 +180,7 @@ def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, devi
         raise InputError(f"{folder.path} was trained without a prior, so none can be varied; {how}.")
     display = choose_display(quiet=json)
     loaded = load_request(request, display.say, model=model)
-    priors = prior_range(loaded, request, tried.lowest, tried.highest, tried.steps)
+    priors = prior_range(loaded, request, tried)
     executor = cluster.executor(folder.path, device, config.engine.threads)
     if executor is not None and not tried.refit:
         raise InputError("--ray goes with --refit: to move a threshold takes no time.")
@@ -274,10 +271,9 @@ def _about_own_row_of_prior(model: Model, request: Request, *, refit: bool) -> s
     return f"{also}; every other row takes its prior as known."
 
 
-def prior_range(
-    loaded: LoadedData, request: Request, lowest: float | None, highest: float | None, steps: int
-) -> list[float]:
+def prior_range(loaded: LoadedData, request: Request, tried: PriorsTried) -> list[float]:
     """Evenly spaced priors and the run's own, all of them possible for the data."""
+    lowest, highest, steps = tried.lowest, tried.highest, tried.steps
     if steps < 2:
         raise InputError(f"--steps {steps} is too few for a range; give at least 2.")
     for option, bound in (("--lowest", lowest), ("--highest", highest)):
@@ -392,8 +388,10 @@ def run_prior(
 
 @contextmanager
 def _checkpoints_of(data: PUData, seed: int) -> Iterator[Path | None]:
-    """A place in the cache for what an estimate has, there being no run: the same command goes on with it."""
-    # None where no networks are trained, nothing can be written, or another process is at the same estimate.
+    """A place in the cache for what an estimate has, there being no run: the same command goes on with it.
+
+    None where no networks are trained, where nothing can be written, and where another process is at the same estimate.
+    """
     if not needs_networks(data):
         yield None
         return

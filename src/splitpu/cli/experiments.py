@@ -59,7 +59,6 @@ class DataPlaces:
 ALL_UNITS, USUAL_PLACES = UnitChoice(), DataPlaces()
 
 
-@explained
 def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Path = RESULTS) -> None:
     """List the experiments and how much of each is done or, with names, their units and whether they are done."""
     from splitpu.reproduce.declared import chosen_experiments
@@ -73,7 +72,6 @@ def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Path = 
         print(f"{experiment.name:<24} {done:>3} of {len(units):>3} units done  {experiment.title}")
 
 
-@explained
 def reproduce_run(
     *names: str,
     choice: UnitChoice = ALL_UNITS,
@@ -114,7 +112,6 @@ def reproduce_run(
         return stop.exit_code if stop.wanted() else int(bool(done.failed))
 
 
-@explained
 def reproduce_plan(
     *names: str, choice: UnitChoice = ALL_UNITS, places: DataPlaces = USUAL_PLACES, results: Path = RESULTS
 ) -> None:
@@ -126,7 +123,6 @@ def reproduce_plan(
         print(line)
 
 
-@explained
 def reproduce_choose(*names: str, results: Path = RESULTS) -> None:
     """Say which candidate the criterion of an experiment picks from the results so far."""
     from splitpu.reproduce.declared import chosen_experiments
@@ -150,7 +146,6 @@ def reproduce_smoke() -> int:
         return int(bool(smoke(chosen_experiments("all"), Path(folder), "cpu", say).failed))
 
 
-@explained
 def reproduce_render(*, results: Path = RESULTS, docs: Path = DOCS) -> None:
     """Write RESULTS.md and results.html from the results so far."""
     from splitpu.reproduce.pages import render

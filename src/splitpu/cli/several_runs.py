@@ -32,7 +32,7 @@ from splitpu.prior.estimate import TO_BE_ESTIMATED, PriorOptions, ResolvedPrior
 from splitpu.runs import grid_folders
 from splitpu.runs.folder import KEEPING_ROWS, RUNS, Request, RunFolder, check_unchanged, kept_until_settled
 from splitpu.runs.grid import Executor, Grid, InTurn, Progress
-from splitpu.runs.grid_folders import ComparisonFolder, Line, SeedsFolder
+from splitpu.runs.grid_folders import ComparisonFolder, Line, Lines, SeedsFolder
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import begin_run, carry_out, check_network
 from splitpu.training import Runtime, check_method, check_needs, check_per_row
@@ -247,7 +247,7 @@ def _doubts(summary: Sequence[Line]) -> list[str]:
     return said
 
 
-def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int, leading: str) -> dict[str, str]:
+def _notes(summary: Sequence[Line], lines: Lines, seeds: int, leading: str) -> dict[str, str]:
     """What has to be known before a figure is believed."""
     first = next(iter(lines.values()))
     without = [line["prior_source"] for line in lines.values() if line["prior"] is None]
@@ -396,16 +396,14 @@ def _settled(
     return _configs(asked, methods, first, folder.threads), priors
 
 
-def _configs(
-    asked: train.FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int = 0
-) -> dict[str, Config]:
+def _configs(asked: train.FitOptions, methods: Sequence[str], first: LoadedData, threads: int = 0) -> dict[str, Config]:
     """The configuration of every method; rows are kept out for judging where nothing else shows it new ones."""
     network_given = asked.backbone not in (None, "auto") or asked.weights is not None
     configs = {}
     for method in methods:
-        config = train.resolved_config(dataclasses.replace(asked, method=method), loaded, threads)
+        config = train.resolved_config(dataclasses.replace(asked, method=method), first, threads)
         by_networks = not uses_learners(config) or (network_given and method == "split-pu")
-        if loaded.held_out is None and by_networks and not config.selection.held_out:
+        if first.held_out is None and by_networks and not config.selection.held_out:
             config = apply_overrides(config, ["selection.held_out=0.2", "selection.criterion=none"])
         configs[method] = config
     return configs

@@ -1,7 +1,6 @@
 """Which rows that a model is judged by are among those it was trained on."""
 
 import filecmp
-import hashlib
 import math
 import os
 from collections import Counter
@@ -13,6 +12,7 @@ import numpy as np
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.types import Array, Mask
 from splitpu.utils.arrays import row_slices
+from splitpu.utils.reading import row_checksum
 
 _BEGINNING = 1 << 16  # bytes of a file that are read to see whether it is worth reading the rest
 _SIGMAS = 3.0
@@ -42,7 +42,7 @@ class TrainingFiles:
     def _beginning(self, path: str) -> bytes:
         if path not in self._beginnings:
             with Path(path).open("rb") as file:
-                self._beginnings[path] = _digest(file.read(_BEGINNING))
+                self._beginnings[path] = row_checksum(file.read(_BEGINNING))
         return self._beginnings[path]
 
 
@@ -75,12 +75,8 @@ def seen_in_words(counts: Sequence[tuple[int, int, str]]) -> list[str]:
 
 def _digests(features: Array) -> Iterator[bytes]:
     if is_sparse(features):
-        yield from map(_digest, features.row_bytes())
+        yield from map(row_checksum, features.row_bytes())
         return
     for rows in row_slices(features):
         for row in np.ascontiguousarray(features[rows]):
-            yield _digest(row.tobytes())
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()
+            yield row_checksum(row.tobytes())

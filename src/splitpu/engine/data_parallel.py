@@ -22,13 +22,15 @@ from splitpu.networks.backbones import Backbone, Ensemble, Outputs
 from splitpu.views import Views
 
 _Part = TypeVar("_Part", bound=nn.Module)
+_Call = Callable[..., Any]
 _GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
 
 
 class _GlobalNormalise(torch.autograd.Function):
-    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do."""
+    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do.
 
-    # Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
+    Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
+    """
 
     @staticmethod
     def forward(
@@ -151,9 +153,7 @@ def networks_in(module: nn.Module) -> list[Backbone]:
 
 
 @contextmanager
-def called_through(
-    parts: Iterable[_Part], wrapped: Callable[[_Part, Callable[..., Any]], Callable[..., Any]]
-) -> Iterator[None]:
+def called_through(parts: Iterable[_Part], wrapped: Callable[[_Part, _Call], _Call]) -> Iterator[None]:
     """Inside the block every part is called through what `wrapped` makes of it and its way of being called so far."""
     # Weights, names and whoever holds the part stay as they are, and blocks may be nested.
     before = [(part, part.__dict__.get("forward")) for part in parts]
@@ -230,10 +230,8 @@ class SharedStep:
         except RuntimeError as error:
             if _GRAPH_CHANGED not in str(error):
                 raise
-            raise InputError(
-                "the network does not use the same weights in every step, which several processes cannot train "
-                "together: run without torchrun."
-            ) from error
+            wrong = "the network does not use the same weights in every step, which several processes cannot train"
+            raise InputError(f"{wrong} together: run without torchrun.") from error
 
 
 class _StepModule(nn.Module):

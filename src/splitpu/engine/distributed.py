@@ -66,10 +66,9 @@ class World:
             try:
                 dist.init_process_group(backend, timeout=_PATIENCE)
             except ValueError as error:  # not all is there that torchrun tells its processes
-                raise InputError(
-                    f"the environment variable WORLD_SIZE says that this is one of {size} processes, which cannot meet "
-                    f"({error}): start them with torchrun, or unset WORLD_SIZE to train in one."
-                ) from error
+                wrong = f"WORLD_SIZE in the environment says that this is one of {size} processes, which cannot meet"
+                advice = "start them with torchrun, or unset WORLD_SIZE to train in one"
+                raise InputError(f"{wrong} ({error}): {advice}.") from error
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property

@@ -85,10 +85,8 @@ class Hardware:
         if device.type == "cuda":
             number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
             if number >= there:
-                raise InputError(
-                    f"torchrun started more processes than the {there} GPU(s) that torch sees here: lower "
-                    "--nproc-per-node to one process for each GPU."
-                )
+                wrong = f"torchrun started more processes than the {there} GPU(s) that torch sees here"
+                raise InputError(f"{wrong}: lower --nproc-per-node to one process for each GPU.")
             device = torch.device("cuda", number)
             torch.cuda.set_device(device)
         return replace(self, device=device, capture=False, world=world)

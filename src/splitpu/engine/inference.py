@@ -3,10 +3,8 @@
 import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +13,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import RowStore, shared_tensor
 from splitpu.learners.learner_networks import LearnerBackbone
 from splitpu.networks.backbones import MLP, Ensemble, folded
+from splitpu.types import Array, Floats
 from splitpu.utils.arrays import let_go
 from splitpu.views import Views
 
@@ -51,9 +50,7 @@ def _read_ahead(rows: RowStore, first: int, end: int) -> Iterator[Tensor]:
         yield rows.gather(torch.arange(start, min(start + size, end), device=rows.device))
 
 
-def predict_logits(
-    network: nn.Module, features: npt.NDArray[Any], views: Views, hardware: Hardware
-) -> npt.NDArray[np.float64]:
+def predict_logits(network: nn.Module, features: Array, views: Views, hardware: Hardware) -> Floats:
     """Logits of any rows; the array may be memory-mapped and larger than memory, or sparse rows."""
     sparse = features if is_sparse(features) else None
     if sparse is not None and views.keeps_rows and isinstance(network, LearnerBackbone):

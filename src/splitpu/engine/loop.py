@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, blocks_kept
 from splitpu.engine.optimiser import average_weight_at, batch_norms, rate_at
 from splitpu.engine.rows import RowStore, all_stream, read_batches
-from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.engine.stage import ByName, EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.step import Step
 from splitpu.errors import InputError, Interrupted, about_memory
 from splitpu.kernels.dispatch import allow_kernels, any_kernel_runs_on, give_up_kernels
@@ -37,10 +37,9 @@ def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
         return
     if world.any(not math.isfinite(loss)):
         rate = stages.setting_of(stage, "optimiser.rate")
-        raise InputError(
-            f"the loss of stage {stage.name} is not a finite number in epoch {record.epoch} of {record.epochs} ({loss})"
-            f": lower {rate}, look for extreme values in X, and if the network is your own, at what it returns for them"
-        )
+        wrong = f"the loss of stage {stage.name} is not a finite number in epoch {record.epoch} of {record.epochs}"
+        advice = "look for extreme values in X, and if the network is your own, at what it returns for them"
+        raise InputError(f"{wrong} ({loss}): lower {rate}, {advice}")
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class _Course:
 
     stage: Stage
     epoch: int
-    plan: Mapping[str, Tensor]  # row numbers by pool, a line a step, in host memory
-    on_device: Mapping[str, Tensor]  # the same on the device
+    plan: ByName  # row numbers by pool, a line a step, in host memory
+    on_device: ByName  # the same on the device
     rates: list[float]
     rate_tensor: Tensor
     averages: Tensor  # how far each step moves the average of weights
@@ -131,10 +130,8 @@ class Engine:
         saved, world = self.store.load(stage), self.hardware.world
         found = {"epoch": -1, "finished": 0} if saved is None else {"epoch": saved.epoch, "finished": saved.finished}
         if world.size > 1 and not world.same_everywhere(found):
-            raise InputError(
-                f"the processes see different checkpoints of {stage.name} in {self.store.folder}: put the run folder "
-                "where all of them can read it."
-            )
+            wrong = f"the processes see different checkpoints of {stage.name} in {self.store.folder}"
+            raise InputError(f"{wrong}: put the run folder where all of them can read it.")
         return saved
 
     def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
@@ -143,10 +140,8 @@ class Engine:
         step = Step(stage, self.rows, self.views, self.hardware, epoch=begun, pieces=self.pieces)
         if step.not_captured is not None and not self._told_of_capture:
             self._told_of_capture = True  # the stages that follow most likely cannot be captured for the same reason
-            warn_where_called(
-                f"the step of stage {stage.name} could not be captured ({step.not_captured}): such steps run "
-                "uncaptured, which takes longer but does not change what is computed."
-            )
+            found = f"the step of stage {stage.name} could not be captured ({step.not_captured})"
+            warn_where_called(f"{found}: such steps run uncaptured, which takes longer and changes no result.")
         outcome = StageOutcome()
         if saved is not None:
             step.optimiser.prepare()
@@ -198,13 +193,11 @@ class Engine:
                 raise InputError(_out_of_memory(stage, self.hardware))
             record = self._attempt(stage, step, epoch, before)
         if step.lighter is not None and step.lighter is not way:
-            warn_where_called(
-                f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it continues more slowly with "
-                f"{step.lighter.describe()}, which does not change what is computed."
-            )
+            found = f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it continues more slowly"
+            warn_where_called(f"{found} with {step.lighter.describe()}, which does not change what is computed.")
         return record
 
-    def _attempt(self, stage: Stage, step: Step, epoch: int, before: Mapping[str, Tensor]) -> EpochRecord | None:
+    def _attempt(self, stage: Stage, step: Step, epoch: int, before: ByName) -> EpochRecord | None:
         """Take an epoch; None if memory ran out. What the error held on to is free again when this returns."""
         try:
             return self._epoch(stage, step, epoch)
@@ -247,9 +240,7 @@ class Engine:
         average_tensor = torch.tensor(averages, dtype=torch.float32).to(device)
         return _Course(stage, epoch, plan, self._on_device(plan), rates, rate_tensor, average_tensor)
 
-    def _batches(
-        self, plan: Mapping[str, Tensor], on_device: Mapping[str, Tensor]
-    ) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    def _batches(self, plan: ByName, on_device: ByName) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
         """Row numbers on the device, step by step, and the rows themselves where they have to be read ahead."""
         for i, raw in enumerate(read_batches(self.rows, plan, self._readers)):
             yield {name: rows[i] for name, rows in on_device.items()}, raw
@@ -273,15 +264,13 @@ class Engine:
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
 
-    def _on_device(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _on_device(self, tensors: ByName) -> dict[str, Tensor]:
         return {name: tensor.to(self.hardware.device) for name, tensor in tensors.items()}
 
 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """Says what to lower when nothing exact is left to try. Smaller batches would be another training: users decide."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    return (
-        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} per step: lower "
-        f"{stages.setting_of(stage, 'batch_size')} (and positives_per_batch if that is set), set engine.residence=host "
-        "if the data fill it, or take a smaller network."
-    )
+    lower = f"lower {stages.setting_of(stage, 'batch_size')} (and positives_per_batch if that is set)"
+    advice = f"{lower}, set engine.residence=host if the data fill it, or take a smaller network."
+    return f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} per step: {advice}"

@@ -30,9 +30,10 @@ _STEPS_AHEAD = 2  # one being copied to the device, one being read
 
 
 class FileRows:
-    """The rows of a memory-mapped array, read from their place in the file."""
+    """The rows of a memory-mapped array, read from their place in the file.
 
-    # Through the map, the system may read much of a file for one row, and all of it counts as this process's memory.
+    Through the map, the system may read much of a file for one row, and all of it counts as this process's memory.
+    """
 
     def __init__(self, path: str, first_byte: int, row_bytes: int) -> None:
         self._path, self._first_byte, self._row_bytes = path, first_byte, row_bytes

@@ -13,6 +13,7 @@ from splitpu.config.schema import OptimiserConfig
 from splitpu.types import Rows, Watch
 from splitpu.views import Views
 
+ByName = Mapping[str, Tensor]  # tensors by the name of a pool, or of themselves
 _SPLIT_PU_SECTIONS = ("warmup", "base", "split", "student")  # of the configuration: named like the stages they are for
 
 

@@ -1,7 +1,6 @@
 """One optimisation step, issued kernel by kernel or replayed as one captured CUDA graph. Both compute the same."""
 
 import gc
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 
 import torch
@@ -13,7 +12,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.low_memory import LighterForward
 from splitpu.engine.optimiser import WeightAverage, build_optimiser
 from splitpu.engine.rows import RowStore
-from splitpu.engine.stage import Batch, Stage
+from splitpu.engine.stage import Batch, ByName, Stage
 from splitpu.errors import SplitPUError
 from splitpu.kernels.dispatch import give_up_kernels, without_waiting
 from splitpu.utils.torch_state import TORCH_STATE_LOCK, StageDraws
@@ -43,15 +42,13 @@ class Step:
         self._average_weight = torch.zeros((), device=device)
         self._terms_seen: list[str] = []
         self._sums = torch.zeros(0, device=device)  # of the terms, in their order
-        self._raw: Mapping[str, Tensor] = {}
+        self._raw: ByName = {}
         self._graph: torch.cuda.CUDAGraph | None = None
         self.not_captured: str | None = None  # why, where it was tried and failed
         self.lighter: LighterForward | None = self._in_pieces(pieces) if pieces > 1 else None
         self.captured = hardware.capture and rows.resident and self.lighter is None and self._try_capture()
 
-    def run(
-        self, indices: Mapping[str, Tensor], rate: Tensor, average_weight: Tensor, raw: Mapping[str, Tensor]
-    ) -> None:
+    def run(self, indices: ByName, rate: Tensor, average_weight: Tensor, raw: ByName) -> None:
         """Take one step on the given rows at the given rate; `raw` holds the rows that were read ahead."""
         torch._foreach_copy_(list(self._indices.values()), [indices[name] for name in self._indices])
         for group in self.optimiser.param_groups:
@@ -88,13 +85,13 @@ class Step:
         return dict(zip(self._terms_seen, means, strict=True))
 
     @torch.no_grad()
-    def forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
+    def forward_only(self, indices: ByName, raw: ByName) -> None:
         """Pass rows through the module in training mode, only to renew its batch-norm statistics."""
         self._raw = raw
         with self.draws.lent():
             self._terms(indices)
 
-    def lighten(self, before: Mapping[str, Tensor]) -> bool:
+    def lighten(self, before: ByName) -> bool:
         """Go back to the state `before`, and from now on take a way that needs less memory; False if there is none."""
         self._graph, self.captured = None, False
         self.go_back(before)
@@ -103,7 +100,7 @@ class Step:
         self.lighter = self._in_pieces(2 if self.lighter is None else 2 * self.lighter.pieces)
         return True
 
-    def go_back(self, before: Mapping[str, Tensor]) -> None:
+    def go_back(self, before: ByName) -> None:
         """Go back to the state `before`, and free what a step that failed half-way still holds."""
         self._raw = {}
         self.optimiser.zero_grad(set_to_none=True)
@@ -122,7 +119,7 @@ class Step:
         some = torch.arange(min(4, len(self.rows)), device=self.hardware.device)
         return LighterForward(self.module, pieces, self.views.plain(self.rows.gather(some)))
 
-    def _terms(self, indices: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _terms(self, indices: ByName) -> dict[str, Tensor]:
         lighter = nullcontext() if self.lighter is None else self.lighter.active()
         # Without gradients there is nothing to exchange but what networks exchange anyway.
         shared = self._shared if torch.is_grad_enabled() else None
@@ -202,7 +199,7 @@ class Step:
             self._compute()
         self._compute()
 
-    def _restore(self, before: Mapping[str, Tensor]) -> None:
+    def _restore(self, before: ByName) -> None:
         """Undo what steps did, in place; optimiser state that did not exist before starts at zero."""
         live = self.live_tensors()
         with torch.no_grad():

@@ -98,9 +98,7 @@ class _WithSlopes(torch.autograd.Function):
     """Numbers that come with the gradient of the first of them; the others are only reported."""
 
     @staticmethod
-    def forward(
-        ctx: Any, given: Tensor, computed: Callable[[Tensor], tuple[list[Tensor], Tensor]]
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, given: Tensor, computed: Callable[[Tensor], tuple[list[Tensor], Tensor]]) -> Any:
         numbers, slopes = computed(given)
         ctx.save_for_backward(slopes)
         ctx.mark_non_differentiable(*numbers[1:])
@@ -162,9 +160,7 @@ def pu_risk(logit: Tensor, positives: int, prior: float, *, beta: float | None, 
 
 class _LabelTerms(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, logit: Tensor, labels: Tensor, rows: Tensor, counts: _Counts, *how: Any
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, logit: Tensor, labels: Tensor, rows: Tensor, counts: _Counts, *how: Any) -> Any:
         terms, slopes = _kernels().label_terms(logit, labels, rows, counts, *how)
         ctx.save_for_backward(slopes)
         ctx.counts, ctx.dtype = counts, logit.dtype

@@ -20,10 +20,11 @@ Trained = tuple[Backbone, str]  # a network and the key of the stage that traine
 
 
 class Carrier(nn.Module):
-    """Networks together with tensors that a stage changes as it goes: labels, trusted rows, ramps."""
+    """Networks together with tensors that a stage changes as it goes: labels, trusted rows, ramps.
 
-    # As buffers they are part of the checkpoint, so a stage goes on with what it had; and since they are only ever
-    # written in place, a captured step sees the new values.
+    As buffers they are part of the checkpoint, so a stage goes on with what it had; and since they are only ever
+    written in place, a captured step sees the new values.
+    """
 
     def __init__(self, networks: Mapping[str, nn.Module], **state: Tensor) -> None:
         super().__init__()
@@ -71,9 +72,8 @@ def two_pool_stage(
     `section` is the part of the configuration that the method reads, and `upstream` is whatever else the outcome
     depends on; both become part of the stage's identity. `population` replaces the usual population sample.
     """
-    stage = context.stage(
-        name, task, two_pools(context, settings, population), "population", settings, section, **upstream
-    )
+    pools = two_pools(context, settings, population)
+    stage = context.stage(name, task, pools, "population", settings, section, **upstream)
     return replace(stage, after_epoch=after_epoch)
 
 

@@ -75,10 +75,8 @@ def train_dist_pu(context: Context) -> Teacher:
     """Train the two parts one after the other, with one network."""
     config, prior = context.config.dist_pu, context.known_prior
     network = context.fresh_network("dist-pu")
-    warmup = replace(config, epochs=config.warmup_epochs, optimiser=config.warmup_optimiser)
-    first = common.two_pool_stage(
-        context, "dist-pu.warmup", DistributionTask(network, prior, config), "dist_pu", warmup
-    )
+    begin = replace(config, epochs=config.warmup_epochs, optimiser=config.warmup_optimiser)
+    first = common.two_pool_stage(context, "dist-pu.warmup", DistributionTask(network, prior, config), "dist_pu", begin)
     context.engine.run(first)
     mixing = common.MixingWeights(config.mix_concentration, context.engine.hardware.device)
     task = MixingTask(network, _predicted_labels(context, network), mixing, prior, config)

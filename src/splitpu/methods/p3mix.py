@@ -76,7 +76,7 @@ def train_p3mix(context: Context) -> Teacher:
     task = P3MixTask(network, context, mixing, context.engine.rows, config)
     positives, known = context.rows(context.data.positives), common.labelled_as_numbers(context)
 
-    def look_again(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+    def renew(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
         probability = torch.sigmoid(context.logits_of(task.teacher))
         pool = task.module.state("pool")
         # The most undecided of the labelled positives: entropy is highest where a probability is nearest to a half.
@@ -92,8 +92,6 @@ def train_p3mix(context: Context) -> Teacher:
         return False
 
     unlabelled = context.data.unlabelled
-    stage = common.two_pool_stage(
-        context, "p3mix", task, "p3mix", config, population=unlabelled, after_epoch=look_again
-    )
+    stage = common.two_pool_stage(context, "p3mix", task, "p3mix", config, population=unlabelled, after_epoch=renew)
     context.engine.run(stage)
     return context.as_teacher(task.teacher, stage.key)

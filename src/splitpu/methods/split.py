@@ -97,25 +97,20 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
         if result.learned:
             break
         faster = replace(usual, rate=usual.rate * _FASTER**attempt)
-        warn_where_called(
-            f"{name}: in {len(result.agreement)} epochs the temporary network came to agree with the teacher on no "
-            f"more than {max(result.agreement):.3f} of the samples, which the same answer for all would reach; it is "
-            f"trained again with larger steps (split.optimiser.rate = {faster.rate:.3g})."
-        )
+        agreed = f"the temporary network agreed with the teacher on {max(result.agreement):.3f} of the samples at most"
+        found = f"{name}: in {len(result.agreement)} epochs {agreed}, which the same answer for all would reach"
+        warn_where_called(f"{found}; it is trained again with larger steps (split.optimiser.rate = {faster.rate:.3g}).")
         again = _early_stopped(context, teacher, f"{name}.again{attempt}", faster, again=attempt)
         result = max(result, again, key=lambda one: max(one.agreement))
     if not result.reached:
-        warn_where_called(
-            f"{name}: agreement with the teacher never rose above tau = {result.tau:g} in "
-            f"{context.config.split.max_epochs} epochs; the best epoch ({result.epoch}, {max(result.agreement):.3f}) "
-            "was used. Raise split.max_epochs or split.optimiser.rate, or lower split.tau."
-        )
+        never = f"never rose above tau = {result.tau:g} in {context.config.split.max_epochs} epochs"
+        used = f"the best epoch ({result.epoch}, {max(result.agreement):.3f}) was used"
+        advice = "Raise split.max_epochs or split.optimiser.rate, or lower split.tau."
+        warn_where_called(f"{name}: agreement with the teacher {never}; {used}. {advice}")
     return result
 
 
-def _early_stopped(
-    context: Context, teacher: Teacher, name: str, optimiser: OptimiserConfig, **again: int
-) -> SplitResult:
+def _early_stopped(context: Context, teacher: Teacher, name: str, how: OptimiserConfig, **again: int) -> SplitResult:
     """Train one temporary network, and split by the epoch in which it agreed with the teacher the most."""
     config, data = context.config.split, context.data
     probabilities = teacher.probabilities
@@ -141,7 +136,7 @@ def _early_stopped(
         pools=one_pool(data.taught if config.include_positives else data.unlabelled, config.batch_size),
         leading="rows",
         epochs=config.max_epochs,
-        optimiser=optimiser,
+        optimiser=how,
         identity=context.identity(name, "split", "views", "threshold", teacher=teacher.key, **again),
         after_epoch=after_epoch,
         keeps_best_epoch=True,

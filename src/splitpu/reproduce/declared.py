@@ -142,9 +142,7 @@ def read_declared(name: str) -> dict[str, Any]:
 
 
 def _experiment(name: str, content: dict[str, Any]) -> Experiment:
-    converted: dict[str, Any] = {
-        key: tuple(content[key]) for key in ("recipes", "positives", "seeds") if key in content
-    }
+    changed: dict[str, Any] = {key: tuple(content[key]) for key in ("recipes", "positives", "seeds") if key in content}
     groups = content.pop("groups", {})  # settings of all rows of a group, where these have none of their own
     rows = [
         _row(row | {"setting": {**groups.get(row.get("group", ""), {}), **row.get("setting", {})}})
@@ -161,13 +159,13 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
         rows.append(Row(label=f"{title}: teacher", setting=setting, teacher=teacher, value="base_accuracy"))
         rows.append(Row(label=f"{title}: student", setting=setting, teacher=teacher))
     if rows:
-        converted["rows"] = tuple(rows)
-    converted["published"] = tuple(_row(row) for row in content.get("published", ()))
+        changed["rows"] = tuple(rows)
+    changed["published"] = tuple(_row(row) for row in content.get("published", ()))
     # A table that looks closer at another one treats the data in the same way.
     like = content.pop("sets_of", "")
     sets = read_declared(f"tables/{like}.toml")["sets"] if like else content.get("sets", {})
-    converted["sets"] = {data: Treatment(**how) for data, how in sets.items()}
-    return Experiment(name=name, **(content | converted))
+    changed["sets"] = {data: Treatment(**how) for data, how in sets.items()}
+    return Experiment(name=name, **(content | changed))
 
 
 def _row(content: dict[str, Any]) -> Row:

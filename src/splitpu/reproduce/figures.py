@@ -77,9 +77,11 @@ def _entry_penalties(features: Tensor, labels: Tensor) -> Tensor:
 
 
 def first_convolution_gradients(network: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The cross-entropy's gradient with respect to the first convolution's weights, sample by sample."""
-    # In eval mode samples do not see one another, so that the gradient at the layer's output, taken for the whole batch
-    # at once, holds one gradient a sample; weights and patches of the input give the rest. Returns (B, *weight.shape).
+    """The cross-entropy's gradient with respect to the first convolution's weights, sample by sample.
+
+    In eval mode samples do not see one another, so that the gradient at the layer's output, taken for the whole batch
+    at once, holds one gradient a sample; weights and patches of the input give the rest. Returns (B, *weight.shape).
+    """
     plain = (one for one in network.modules() if isinstance(one, nn.Conv2d) and one.groups == 1)
     layer = next((one for one in plain if isinstance(one.padding, tuple)), None)
     if layer is None:

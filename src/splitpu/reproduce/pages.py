@@ -176,14 +176,12 @@ def sweep_charts(experiment: Experiment, store: ResultStore, *, only: str | None
     whole = all(float(row.x or 0).is_integer() for row in experiment.rows)
     drawings = []
     for size in dict.fromkeys(cell.positives for cell in cells(experiment, experiment.recipes[0], store)):
-        points = {"paper": [(row.x, row.paper[size]) for row in experiment.rows if size in row.paper]}
+        points = {"paper": [(row.x, row.paper.get(size)) for row in experiment.rows]}
         for recipe in [only] if only else experiment.recipes:
             found = [cell for cell in cells(experiment, recipe, store) if cell.positives == size]
             most = max((cell.seeds for cell in found), key=len, default=set())
-            points[f"ours, {recipe}"] = [
-                (cell.row.x, cell.mean) for cell in found if cell.seeds >= most and cell.mean is not None
-            ]
-        lines = {name: [(x, y) for x, y in some if x is not None] for name, some in points.items()}
+            points[f"ours, {recipe}"] = [(cell.row.x, cell.mean) for cell in found if cell.seeds >= most]
+        lines = {name: [(x, y) for x, y in some if x is not None and y is not None] for name, some in points.items()}
         series = [Series(name, [x for x, _ in some], [y for _, y in some]) for name, some in lines.items() if some]
         if series:
             title = f"Accuracy against {experiment.what} with {size} positives"
@@ -218,13 +216,9 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
             rows.append([f"{tau:.2f}", *["never reached"] * 3, *[MISSING] * 2])
             continue
         keys = ("epoch", "easy", "hard", "noisy_easy", "noisy_hard")
-        splits = [
-            {key: line["series"][key][above[0]] for key in keys} for line, above in zip(lines, reached, strict=True)
-        ]
+        splits = [{key: line["series"][key][at[0]] for key in keys} for line, at in zip(lines, reached, strict=True)]
         found = {key: fmean(split[key] for split in splits) for key in keys}
-        rates = {
-            part: fmean(split[f"noisy_{part}"] / max(split[part], 1) for split in splits) for part in ("easy", "hard")
-        }
+        rates = {part: fmean(one[f"noisy_{part}"] / max(one[part], 1) for one in splits) for part in ("easy", "hard")}
         sizes = [f"{found['epoch']:,.1f}", f"{found['easy']:,.0f}", f"{found['hard']:,.0f}"]
         rows.append([f"{tau:.2f}", *sizes, *(_percent(rate) for rate in rates.values())])
         xs.append(tau)
@@ -232,9 +226,7 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
             drawn[f"noisy {part}"].append(found[f"noisy_{part}"])
             drawn[part].append(100 * rate)
     noise_all = Mark(100 * fmean(line["series"]["noise_all"] for line in lines), "all unlabelled")
-    counts, shares = (
-        [Series(part, xs, drawn[f"{what}{part}"]) for part in ("easy", "hard")] for what in ("noisy ", "")
-    )
+    counts, shares = ([Series(part, xs, drawn[what + part]) for part in ("easy", "hard")] for what in ("noisy ", ""))
     of_counts = line_chart(counts, Labels("Noisy samples against tau", "tau", "samples"), whole=False)
     labels = Labels("Noise rate against tau", "tau", "noise, in %")
     of_shares = line_chart(shares, labels, level=noise_all, whole=False)

@@ -83,9 +83,8 @@ class ResultStore:
             with disk_errors_in_words(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"results cannot be kept in {self.folder} ({error.strerror}); give another folder"
-            ) from None
+            wrong = f"results cannot be kept in {self.folder} ({error.strerror})"
+            raise InputError(f"{wrong}; give another folder") from None
         check_place(self.folder / "lines")
 
     def remarks(self) -> list[str]:
@@ -106,9 +105,7 @@ class ResultStore:
             try:
                 line = _checked(json.loads(text))
                 settings = line["config"]
-                older = {
-                    section: {**then, **settings[section]} for section, then in _BEFORE.items() if section in settings
-                }
+                older = {name: {**then, **settings[name]} for name, then in _BEFORE.items() if name in settings}
                 # Hashed anew: a setting that was added since, at a default that changes nothing, must not make a
                 # result out of date.
                 config = config_from_dict({**settings, **older, "method": line["method"]})
@@ -160,10 +157,8 @@ def plan_lines(units: Sequence[Unit], store: ResultStore) -> Iterator[str]:
         source = "guessed" if measured is None else "measured"
         mark = "  long" if seconds > LONG else ""
         yield f"{total / 60:7.1f} min  {seconds:6.0f} s {source:8}  {unit}{mark}"
-    yield (
-        f"{len(units)} units, about {total / 60:.0f} minutes; {longer} of them over {LONG:.0f} s each. "
-        "Stages that units share count once."
-    )
+    counted = f"{len(units)} units, about {total / 60:.0f} minutes; {longer} of them over {LONG:.0f} s each"
+    yield f"{counted}. Stages that units share count once."
 
 
 def _measured_by_stage(unit: Unit, store: ResultStore) -> dict[int, float] | None:

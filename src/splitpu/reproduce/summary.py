@@ -204,11 +204,9 @@ def candidates(experiment: Experiment, recipe: str, store: ResultStore) -> dict[
 
 def _compared(experiment: Experiment, recipe: str, store: ResultStore, rows: list[Row]) -> list[Candidate]:
     """One alone is not chosen, and of equals the first is: nothing is changed for nothing."""
-    group, reference = list[Candidate](), dict[tuple[int, int], float]()
+    group, reference, sizes = list[Candidate](), dict[tuple[int, int], float](), sizes_of(experiment, store)
     for row in rows:
-        lines = [
-            line for size in sizes_of(experiment, store) for line in found_lines(experiment, recipe, row, size, store)
-        ]
+        lines = [line for size in sizes for line in found_lines(experiment, recipe, row, size, store)]
         found = {(line["positives"], line["seed"]): estimate(line, row.value, experiment.criterion) for line in lines}
         own = {pair: value for pair, value in found.items() if value is not None}
         reference = own if row is rows[0] else reference

@@ -253,9 +253,7 @@ def rows_for(experiment: Experiment, methods: Sequence[str] | None) -> tuple[Row
         return experiment.rows
     unknown = [find_method(name).name for name in methods if not any(row.is_of((name,)) for row in experiment.rows)]
     if unknown and experiment.kind == "figure":
-        raise InputError(
-            f"figure '{experiment.name}' looks into {find_method(SPLIT_PU).title} and cannot be made of method "
-            f"'{unknown[0]}'; name a table instead"
-        )
+        wrong = f"figure '{experiment.name}' looks into {find_method(SPLIT_PU).title}"
+        raise InputError(f"{wrong} and cannot be made of method '{unknown[0]}'; name a table instead")
     named = tuple(row for row in experiment.rows if row.is_of(methods))
     return named + tuple(Row(label=find_method(name).title, method=name) for name in unknown)

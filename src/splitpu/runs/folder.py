@@ -91,10 +91,8 @@ class Request:
         return self.prior_source == TO_BE_ESTIMATED
 
     def with_prior(self, found: ResolvedPrior) -> "Request":
-        doubts = list(found.doubts)
-        return dataclasses.replace(
-            self, prior=found.value, prior_source=found.source, prior_estimate=found.to_dict(), doubts=doubts
-        )
+        told: dict[str, Any] = {"prior_source": found.source, "prior_estimate": found.to_dict()}
+        return dataclasses.replace(self, prior=found.value, **told, doubts=list(found.doubts))
 
     @property
     def prior_interval(self) -> tuple[float, float] | None:

@@ -40,6 +40,7 @@ COMPARED = ("accuracy", "f1", "roc_auc", "average_precision")
 DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
 
 Line = dict[str, Any]
+Lines = Mapping[tuple[str, int], Line]  # by method and seed
 
 
 class SeedsFolder:
@@ -273,9 +274,7 @@ def line_of(folder: RunFolder, loaded: LoadedData) -> Line:
     return line | {name: result[name] for name in (*kept, *ran)} | {"run": str(Path(*folder.path.parts[-2:]))}
 
 
-def summary_of_methods(
-    lines: Mapping[tuple[str, int], Line], methods: Sequence[str], seeds: Sequence[int]
-) -> list[Line]:
+def summary_of_methods(lines: Lines, methods: Sequence[str], seeds: Sequence[int]) -> list[Line]:
     """Mean and deviation of every figure of every method, and how far it is from the first method, seed by seed."""
     by_method = {method: {str(seed): lines[method, seed] for seed in seeds} for method in methods}
     first = by_method[methods[0]]

@@ -264,23 +264,21 @@ def naive_decision(model: Model, features: Any, hardware: Hardware) -> Floats | 
     return model.decision(features, hardware, which="base") + model.base.threshold
 
 
-def estimates_of(
-    folder: RunFolder, model: Model, rows: PUData, hardware: Hardware, *, trained_on: bool = True
-) -> Judged:
+def estimates_of(run: RunFolder, model: Model, rows: PUData, hardware: Hardware, *, trained_on: bool = True) -> Judged:
     """Judge the run's model by these rows; of rows it was `trained_on`, by what does not flatter it, or not at all."""
-    request = folder.request()
+    request = run.request()
     if model.prior is None:
-        wrong = f"{folder.path} was trained without a prior, without which P and U say nothing about the accuracy"
+        wrong = f"{run.path} was trained without a prior, without which P and U say nothing about the accuracy"
         raise InputError(f"{wrong}: give {KNOWN_ROWS}, or {how_to_have_a_prior(request)}.")
     model.preprocessing.check(rows.features, "X")
     if not trained_on:
         decision, naive = model.decision(rows.features, hardware), naive_decision(model, rows.features, hardware)
         return _estimated(request, rows.scenario, decision, rows.labelled, ON_OTHER_ROWS, naive)
-    if (found := folder.read_out_of_fold(len(rows))) is not None:
+    if (found := run.read_out_of_fold(len(rows))) is not None:
         return _estimated(request, rows.scenario, found[0], rows.labelled, OUT_OF_FOLD, found[1])
-    aside = without_rows_aside(rows, folder.config(), request.seed)[1]
+    aside = without_rows_aside(rows, run.config(), request.seed)[1]
     if aside is None:
-        raise InputError(f"{folder.path}: {NOT_JUDGED}.")
+        raise InputError(f"{run.path}: {NOT_JUDGED}.")
     decision = model.decision(rows.features, hardware)
     return _estimated(request, rows.scenario, *_of_rows_aside(decision, aside, model.config.selection))
 

@@ -79,9 +79,7 @@ def check_network(backbone: str, weights: Path | None, shape: tuple[int, ...]) -
     return start
 
 
-def carry_out(
-    folder: RunFolder, request: Request, loaded: LoadedData, *, runtime: Runtime, note: Note
-) -> dict[str, Any]:
+def carry_out(folder: RunFolder, request: Request, loaded: LoadedData, runtime: Runtime, note: Note) -> dict[str, Any]:
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
 
     Of several processes the first one does this, and the others `help_out`. A run that another command has finished

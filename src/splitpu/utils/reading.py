@@ -31,6 +31,7 @@ UNPACKED = 1 << 29  # bytes that any compressed file may grow to
 TIMES_PACKED = 16  # a larger one may grow to as many times its size
 LIMIT = "SPLITPU_UNPACK_GB"  # the environment variable that raises the limit
 COPY_AGAIN = "copy the run folder again, or train a new run"
+ROW_CHECKSUM = 16  # bytes
 
 Content = TypeVar("Content")
 _MARK = 32  # bytes of a checksum behind what it is of
@@ -197,6 +198,11 @@ def _parsed(parse: Callable[[], Content]) -> Content:
 def digest_of(content: Any) -> str:
     """A checksum of what JSON can hold, the same before it is written and after it is read."""
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def row_checksum(content: bytes) -> bytes:
+    """A short checksum, by which equal rows and files are found among many."""
+    return hashlib.blake2b(content, digest_size=ROW_CHECKSUM).digest()
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,10 +29,9 @@ from splitpu.errors import InputError
 from splitpu.types import Array, Watch
 from splitpu.utils.arrays import row_slices
 from splitpu.utils.files import move_into_place
-from splitpu.utils.reading import Guarded, read_marked, write_marked, write_sealed
+from splitpu.utils.reading import ROW_CHECKSUM, Guarded, read_marked, row_checksum, write_marked, write_sealed
 
 MOST_PROCESSES = 16
-CHECKSUM_BYTES = 16  # of the pixels of an image
 
 Reader = ImageReader | VolumeReader  # its repr names everything that its rows depend on
 RowSpec = ImageSpec | VolumeSpec  # the one form that all rows of a set are brought into
@@ -69,7 +68,7 @@ def _decode_row(numbered: tuple[int, Any], *, reader: Reader, spec: Any, pixels:
     with open(pixels, "rb+") as file:
         file.seek(row * len(content))
         file.write(content)
-    return _checksum(content), tuple(remarks)
+    return row_checksum(content), tuple(remarks)
 
 
 def _worked(some: Sequence[Any], *, work: Callable[[Any], Result]) -> list[Result | str]:
@@ -183,7 +182,7 @@ def _decode_into(
         ready = work / "ready"
         ready.mkdir()
         _reserve(ready / PIXELS, _bytes(len(wanted), spec))
-        checksums = np.zeros((len(wanted), CHECKSUM_BYTES), np.uint8)
+        checksums = np.zeros((len(wanted), ROW_CHECKSUM), np.uint8)
         with closing(decode_all(reader, [files[at].source for at in wanted], spec, ready / PIXELS, watch)) as outcomes:
             for row, (position, outcome) in enumerate(zip(wanted, outcomes, strict=True)):
                 if isinstance(outcome, str):
@@ -217,7 +216,7 @@ def _loaded(reader: Reader, folder: Path) -> DecodedImages | None:
         remarks = {int(position): tuple(Remark(*one) for one in some) for position, some in stored["remarks"].items()}
         shape = (int(stored["rows"]), *spec.shape)
         sums = Guarded(folder / CHECKSUMS).raw()
-        checksums = np.frombuffer(sums, f"S{CHECKSUM_BYTES}")
+        checksums = np.frombuffer(sums, f"S{ROW_CHECKSUM}")
         if len(checksums) != shape[0] or (folder / PIXELS).stat().st_size != _bytes(shape[0], spec):
             return None
         # Read-only: pages of the file that were read can then be given back, and rows be read past the map.
@@ -225,14 +224,10 @@ def _loaded(reader: Reader, folder: Path) -> DecodedImages | None:
         pixels: Array = mapped(dtype=spec.dtype, shape=shape)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    found = (_checksum(pixels[row].tobytes()) for rows in row_slices(pixels) for row in range(rows.start, rows.stop))
+    found = (row_checksum(pixels[row].tobytes()) for rows in row_slices(pixels) for row in range(rows.start, rows.stop))
     if sums != b"".join(found):  # overwritten or damaged: the files are decoded again
         return None
     return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest), remarks)
-
-
-def _checksum(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).digest()
 
 
 def _bytes(rows: int, spec: RowSpec) -> int:
