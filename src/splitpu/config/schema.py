@@ -229,6 +229,7 @@ class SplitConfig:
 class StudentConfig:
     """The student: noise-tolerant on easy samples, consistent on hard ones."""
 
+    start: Literal["fresh", "teacher"] = "fresh"  # weights drawn as the base's are, or those of its teacher
     epochs: Count = 100
     batch_size: TwoOrMore = 512  # unlabelled rows a step, easy and hard in proportion to their numbers
     positives_per_batch: CountOrNone = 0  # 0 = in proportion
@@ -285,6 +286,9 @@ class SelectionConfig:
     # The figure by which the best epoch of a stage is kept; none: its last epoch, as without held-out rows.
     # variational: VPU's own loss, the only one that needs no prior.
     criterion: Criterion = "accuracy"
+    # Parts of P and U, each scored by a base and a student that were trained without it: a student is taken only if it
+    # ranks better in these scores; 0 = students are not judged in this way, which costs as many trainings.
+    folds: Annotated[int, Range(low=0, high=20)] = 0
     patience: CountOrNone = 0  # epochs without a better one after which a stage ends; 0 = it goes to its last epoch
     calibration: Literal["none", "temperature", "platt", "isotonic"] = "none"
 
@@ -362,7 +366,7 @@ class Config:
 # of a stage, so that what was computed before is still found.
 LATER_KEYS = {
     **{"initialisation": "torch", "student.low_loss": "mse", "student.label_mean": "apart"},
-    **{"base.half_size": 0.0, "student.half_size": 0.0},
+    **{"base.half_size": 0.0, "student.half_size": 0.0, "student.start": "fresh", "selection.folds": 0},
 }
 
 # The sections of the methods beside Split-PU, in the order of the configuration.

@@ -374,7 +374,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
     def _whole_config(self, data: PUData) -> Config:
         """What the user gave, on top of where the preset starts."""
-        config, start = self.config, preset(self.preset, profile_of(data))
+        config, start = self.config, preset(self.preset, profile_of(data, self.backbone))
         if config is None:
             return start
         if isinstance(config, Config):

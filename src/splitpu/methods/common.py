@@ -151,6 +151,7 @@ Trained = tuple[Backbone, str]  # a network and the key of the stage that traine
 
 def member_names(context: Context, name: str) -> list[str]:
     """The stages of the members; the first has the plain name, so that more members find what fewer have trained."""
+    name += context.part
     return [name, *(f"{name}.member{number}" for number in range(2, context.config.members + 1))]
 
 

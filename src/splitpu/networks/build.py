@@ -18,8 +18,11 @@ from splitpu.errors import InputError
 from splitpu.networks import pretrained
 from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesResNet18, SmallCNN
 from splitpu.networks.custom import as_backbone
-from splitpu.networks.encoders import KINDS, USUAL_ENCODER, is_encoder, weights_installed
+from splitpu.networks.efficientnet_lite import SIZES
+from splitpu.networks.encoders import KINDS, TUNED, USUAL_ENCODER, encoder, is_encoder, is_tuned, weights_installed
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, read_pretrained
+from splitpu.networks.tuned import TunedLite, tuned_maker
+from splitpu.types import Array
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
 FEW_IMAGES = 2_000  # fewer than that are few
@@ -43,6 +46,11 @@ def network_names() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
+def is_ours(name: str) -> bool:
+    """Whether a saved model's network can be built from its name alone."""
+    return name in _BUILDERS or is_tuned(name)
+
+
 def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES, *, on_cpu: bool = False) -> str:
     """Return the network that "auto" stands for: by kind of sample and, for images, by side, number and hardware.
 
@@ -63,6 +71,8 @@ def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
     """Build a network by name for samples of one shape, (d,), (H, W, C) or (S, H, W, C), by which "auto" chooses."""
     if name == "auto":
         name = choose_network(input_shape)
+    if is_tuned(name):
+        return TunedLite(name, input_shape)
     if name not in _BUILDERS:
         raise unknown_name("network", name, ("auto", *_BUILDERS))
     if len(input_shape) == 1 and name not in _VECTOR_NETWORKS:
@@ -96,12 +106,13 @@ def network_recipe(
     *,
     rows: int = FEW_IMAGES,
     on_cpu: bool = False,
+    features: Array | None = None,
 ) -> NetworkRecipe:
     """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
 
     A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
     a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18, be it a whole
-    network or the part of one that looks at slices.
+    network or the part of one that looks at slices. `features`, the rows, standardise what a pretrained network says.
     """
     shape = preprocessing.shape
     if layers is not None and (weights is not None or isinstance(backbone, str)):
@@ -115,6 +126,9 @@ def network_recipe(
             return NetworkRecipe(name, lambda: _refuse_training(name))
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
             build_network(name, shape)
+        if is_tuned(name):
+            mark = cache(lambda: encoder(name.removeprefix(TUNED)).fingerprint)
+            return NetworkRecipe(name, tuned_maker(name, preprocessing, features), mark)
         return NetworkRecipe(name, lambda: build_network(name, shape))
     named = isinstance(layers, tuple | list) and all(isinstance(name, str) for name in layers)
     if layers is not None and (not named or len(layers) != 2):
@@ -150,7 +164,7 @@ def _refuse_training(name: str) -> NoReturn:
 def chosen_backbone(
     backbone: NetworkChoice, features: str | None, shape: tuple[int, ...], rows: int, *, on_cpu: bool
 ) -> NetworkChoice:
-    """The backbone that is meant where the user said whether its features are trained or frozen, or nothing.
+    """The backbone that is meant where the user said whether its features are trained, tuned or frozen, or nothing.
 
     Few images teach a network little that pretrained weights do not know already, and on a CPU embeddings take a
     minute where a training takes many: there they are the default, if the weights are there. Images of fewer than 24
@@ -158,8 +172,10 @@ def chosen_backbone(
     """
     if features == "trained":
         if is_encoder(backbone):
-            raise InputError(f"features of {backbone} are frozen, not trained: leave out one of the two")
+            raise InputError(f"features of {backbone} are frozen or tuned, not trained: leave out one of the two")
         return backbone
+    if features == "tuned":
+        return tuned_backbone(backbone)
     if features == "frozen":
         if len(shape) == 1:
             raise InputError("frozen features are for images, and the data are vectors: leave out 'frozen'")
@@ -168,6 +184,15 @@ def chosen_backbone(
         return USUAL_ENCODER if backbone == "auto" else backbone
     few = len(shape) == 3 and max(shape[:2]) >= _SMALLEST_SIDE and rows < FEW_TO_EMBED
     return USUAL_ENCODER if backbone == "auto" and on_cpu and few and weights_installed() else backbone
+
+
+def tuned_backbone(backbone: NetworkChoice) -> str:
+    """The name of the network that starts from a pretrained one and is trained further."""
+    name = USUAL_ENCODER if backbone == "auto" else str(backbone).removeprefix(TUNED)
+    if name not in SIZES:
+        others = f"--features frozen takes {KINDS}"
+        raise InputError(f"{name} cannot be tuned, only {', '.join(SIZES)}: choose one of them; {others}")
+    return f"{TUNED}{name}"
 
 
 def refuse_frozen(network: nn.Module) -> None:
