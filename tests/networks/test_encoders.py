@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from network_tools import encoded
+from network_tools import encoded, published_weights
 from safetensors.torch import save_file
 
 from splitpu.errors import InputError
@@ -127,26 +127,6 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 _PACKAGES = {"timm": TIMM, "torchvision": TORCHVISION, "transformers": TRANSFORMERS}
-
-
-def published_weights() -> dict[str, torch.Tensor]:
-    """Random tensors in the published form of EfficientNet-Lite0."""
-    torch.manual_seed(0)
-    network, found = EfficientNetLite(SIZES[LITE]), {}
-    names = {"expand": ("_expand_conv", "_bn0"), "depthwise": ("_depthwise_conv", "_bn1")}
-    names["project"] = ("_project_conv", "_bn2")
-    layers = [(network.stem, "_conv_stem", "_bn0"), (network.head, "_conv_head", "_bn1")]
-    for number, block in enumerate(network.blocks):
-        for part, (convolution, norm) in names.items():
-            layer = getattr(block, part)
-            if layer is not None:
-                layers.append((layer, f"_blocks.{number}.{convolution}", f"_blocks.{number}.{norm}"))
-    for layer, convolution, norm in layers:
-        channels = len(layer.weight)
-        found[f"{convolution}.weight"] = layer.weight.detach() * 2
-        found[f"{norm}.weight"], found[f"{norm}.bias"] = torch.rand(channels) + 1, torch.rand(channels)
-        found[f"{norm}.running_mean"], found[f"{norm}.running_var"] = torch.rand(channels), torch.rand(channels) + 1
-    return found
 
 
 @pytest.fixture(scope="module")
