@@ -1,5 +1,6 @@
 """A network that starts from pretrained weights: it says what they say, moves little below, and decay leads back."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from splitpu.config.schema import OptimiserConfig, ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.engine.optimiser import build_optimiser
 from splitpu.errors import InputError
-from splitpu.networks.build import build_network, chosen_backbone, is_ours, network_recipe, tuned_backbone
+from splitpu.networks.build import build_network, chosen_backbone, is_ours, network_recipe
 from splitpu.networks.encoders import encoder, encoder_of
-from splitpu.networks.tuned import MovingConvolution, TunedLite, tuned_maker
+from splitpu.networks.tuned import MovingConvolution, TunedLite, tuned_maker, tuned_name
 from splitpu.views import Views
 
 NAME = f"tuned:{LITE}"
@@ -68,7 +69,7 @@ def test_the_head_moves_most_and_the_stem_least() -> None:
         optimiser.step()
     far = {name: layer.rate * float(layer.weight.detach().abs().max()) for name, layer in layers(network).items()}
     by_stage = [far["encoder.stem"], *(far[f"encoder.blocks.{block}.project"] for block in range(6))]
-    assert all(later > 1.5 * earlier for earlier, later in zip(by_stage[:-2], by_stage[1:-1], strict=True))
+    assert all(later > 1.5 * earlier for earlier, later in pairwise(by_stage[:-1]))
     assert by_stage[-1] == pytest.approx(by_stage[-2], rel=0.3)  # both are listened to
     assert by_stage[-1] < 0.2 * float(network.head.weight.detach().abs().max())
 
@@ -108,11 +109,11 @@ def test_encoder_of_in_short() -> None:
 
 
 def test_what_can_be_tuned_and_what_cannot() -> None:
-    assert tuned_backbone("auto") == tuned_backbone(LITE) == tuned_backbone(NAME) == NAME
-    assert chosen_backbone(LITE, "tuned", (64, 64, 3), 50, on_cpu=True) == NAME
+    assert tuned_name(LITE) == tuned_name(NAME) == NAME
+    assert {chosen_backbone(one, "tuned", (64, 64, 3), 50, on_cpu=True) for one in ("auto", LITE)} == {NAME}
     for name in ("timm:resnet18", "hf:folder", "cnn13", f"{LITE}/last"):
-        with pytest.raises(InputError, match=r"cannot be tuned, only efficientnet-lite0.*frozen takes.*timm:NAME"):
-            tuned_backbone(name)
+        with pytest.raises(InputError, match=r"cannot be tuned, only efficientnet-lite0.*--features frozen.*timm:NAME"):
+            tuned_name(name)
     with pytest.raises(InputError, match="cannot be tuned"):
         build_network("tuned:timm:resnet18", (32, 32, 3))
     for shape in ((9,), (32, 32, 4)):

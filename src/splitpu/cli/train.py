@@ -29,8 +29,9 @@ from splitpu.engine.hardware import check_device
 from splitpu.engine.stage import CountedEpochs, EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use, whole_run_seconds
-from splitpu.networks.build import FEW_TO_EMBED, choose_network, network_recipe, tuned_backbone, weights_file
-from splitpu.networks.encoders import encoder_of, is_encoder, weights_installed
+from splitpu.networks.build import FEW_TO_EMBED, choose_network, network_recipe, weights_file
+from splitpu.networks.encoders import USUAL_ENCODER, encoder_of, is_encoder, weights_installed
+from splitpu.networks.tuned import tuned_name
 from splitpu.prior.estimate import (
     TO_BE_ESTIMATED,
     TRUE_SHARE,
@@ -299,7 +300,7 @@ class FitOptions(TrainingWords, DataWords):
         asked = cls(**where.__dict__ | how.__dict__ | own | {"data": data})
         if asked.features != "tuned":
             return asked
-        return dataclasses.replace(asked, features=None, backbone=tuned_backbone(asked.backbone or "auto"))
+        return dataclasses.replace(asked, features=None, backbone=tuned_name(asked.backbone or USUAL_ENCODER))
 
     @property
     def all_settings(self) -> list[str]:

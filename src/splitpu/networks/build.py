@@ -18,10 +18,9 @@ from splitpu.errors import InputError
 from splitpu.networks import pretrained
 from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesResNet18, SmallCNN
 from splitpu.networks.custom import as_backbone
-from splitpu.networks.efficientnet_lite import SIZES
 from splitpu.networks.encoders import KINDS, TUNED, USUAL_ENCODER, encoder, is_encoder, is_tuned, weights_installed
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, read_pretrained
-from splitpu.networks.tuned import TunedLite, tuned_maker
+from splitpu.networks.tuned import TunedLite, tuned_maker, tuned_name
 from splitpu.types import Array
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
@@ -175,7 +174,7 @@ def chosen_backbone(
             raise InputError(f"features of {backbone} are frozen or tuned, not trained: leave out one of the two")
         return backbone
     if features == "tuned":
-        return tuned_backbone(backbone)
+        return tuned_name(USUAL_ENCODER if backbone == "auto" else str(backbone))
     if features == "frozen":
         if len(shape) == 1:
             raise InputError("frozen features are for images, and the data are vectors: leave out 'frozen'")
@@ -184,15 +183,6 @@ def chosen_backbone(
         return USUAL_ENCODER if backbone == "auto" else backbone
     few = len(shape) == 3 and max(shape[:2]) >= _SMALLEST_SIDE and rows < FEW_TO_EMBED
     return USUAL_ENCODER if backbone == "auto" and on_cpu and few and weights_installed() else backbone
-
-
-def tuned_backbone(backbone: NetworkChoice) -> str:
-    """The name of the network that starts from a pretrained one and is trained further."""
-    name = USUAL_ENCODER if backbone == "auto" else str(backbone).removeprefix(TUNED)
-    if name not in SIZES:
-        others = f"--features frozen takes {KINDS}"
-        raise InputError(f"{name} cannot be tuned, only {', '.join(SIZES)}: choose one of them; {others}")
-    return f"{TUNED}{name}"
 
 
 def refuse_frozen(network: nn.Module) -> None:

@@ -3,6 +3,7 @@ the top and hardly at the stem, so that weight decay leads back to them (benchma
 
 Batch norms are folded into the convolutions, so that neither forty images nor small batches can spoil statistics."""
 
+import copy
 from collections.abc import Callable
 from functools import cache
 
@@ -17,7 +18,7 @@ from splitpu.data.volumes.spec import evenly_chosen
 from splitpu.errors import InputError
 from splitpu.networks.backbones import Backbone, Outputs, low_of_patients, masked_mean, slices_and_presence
 from splitpu.networks.efficientnet_lite import MEAN, MIDDLE, SIZES, STD, EfficientNetLite, SameConvolution
-from splitpu.networks.encoders import TUNED, Encoder, encoder
+from splitpu.networks.encoders import KINDS, TUNED, encoder
 from splitpu.types import Array
 from splitpu.views import Views
 
@@ -43,6 +44,15 @@ class MovingConvolution(SameConvolution):
         return self.get_buffer("start_weight") + self.rate * self.weight, moved
 
 
+def tuned_name(encoder_name: str) -> str:
+    """The name of the network that is tuned from an encoder, refused if there is none."""
+    inner = encoder_name.removeprefix(TUNED)
+    if inner not in SIZES:
+        instead = f"choose one of them, or --features frozen, which takes {KINDS}"
+        raise InputError(f"{inner} cannot be tuned, only {', '.join(SIZES)}: {instead}")
+    return f"{TUNED}{inner}"
+
+
 class TunedLite(Backbone):
     """EfficientNet-Lite up to the last stage that is listened to, with a linear head; a volume is its slices' mean.
 
@@ -50,15 +60,11 @@ class TunedLite(Backbone):
     """
 
     def __init__(self, name: str, input_shape: tuple[int, ...]) -> None:
-        """Build without the pretrained weights, which `start_from` fills in, or a saved model."""
+        """Build without the pretrained weights, which `tuned_maker` or a saved model fills in."""
         super().__init__()
-        inner = name.removeprefix(TUNED)
-        if inner not in SIZES:
-            ours = ", ".join(SIZES)
-            raise InputError(f"{inner} cannot be tuned, only {ours}: choose one of them, or give --features frozen")
         if len(input_shape) not in (3, 4) or input_shape[-1] not in (1, 3):
             raise InputError(f"{name} is for images or volumes of one channel or three, not for rows of {input_shape}")
-        size = SIZES[inner]
+        size = SIZES[tuned_name(name).removeprefix(TUNED)]
         self.encoder = EfficientNetLite(size)
         del self.encoder.head, self.encoder.blocks[max(self.encoder.ends) + 1 :]
         for stage, part in ((-1, self.encoder), *zip(self.encoder.stages, self.encoder.blocks, strict=False)):
@@ -66,92 +72,72 @@ class TunedLite(Backbone):
             for key, layer in list(part.named_children()):
                 if isinstance(layer, SameConvolution):
                     setattr(part, key, MovingConvolution(layer, rate))
-        self._low_end = max(number for number, stage in enumerate(self.encoder.stages) if stage == _LOW_STAGE)
+        self._low_blocks = sum(stage <= _LOW_STAGE for stage in self.encoder.stages)
         side = max(input_shape[-3:-1])
-        shown = min(max(side, size.side // 2), size.side)  # smaller pictures say no more at the full size
-        self._factor = shown / side
-        self.feature_dim = self.encoder.width
-        fitted = {"pixel_scale": (1, input_shape[-1], 1, 1), "pixel_shift": (1, input_shape[-1], 1, 1)}
-        for buffer, shape in {**fitted, "centre": (self.feature_dim,), "scale": (self.feature_dim,)}.items():
-            self.register_buffer(buffer, torch.ones(shape))
+        self._factor = min(max(side, size.side // 2), size.side) / side  # small pictures say no more at the full size
+        self.feature_dim, channels = self.encoder.width, torch.ones(1, input_shape[-1], 1, 1)
+        width = torch.ones(self.feature_dim)
+        for buffer, one in {"pixel_scale": channels, "pixel_shift": channels, "centre": width, "scale": width}.items():
+            self.register_buffer(buffer, one.clone())
         self.head = nn.Linear(self.feature_dim, 1)
         for parameter in self.head.parameters():
             nn.init.zeros_(parameter)
 
     def low_features(self, batch: Tensor) -> Tensor:
-        slices, there = slices_and_presence(batch) if batch.ndim == 5 else (batch, None)
-        found = self._low(slices)
-        return found if there is None else low_of_patients(found, there)
+        low, there = self._low(batch)
+        return low if there is None else low_of_patients(low, there)
 
     def forward(self, batch: Tensor) -> Outputs:
         """Return the outputs of images (B, C, H, W), or of volumes as views give them (B, S, C + 1, H, W)."""
-        slices, there = slices_and_presence(batch) if batch.ndim == 5 else (batch, None)
-        low = self._low(slices)
-        high = (self._vectors(low) - self.get_buffer("centre")) / self.get_buffer("scale")
+        low, there = self._low(batch)
+        high = (self.vectors(low) - self.get_buffer("centre")) / self.get_buffer("scale")
         if there is not None:
             low, high = low_of_patients(low, there), masked_mean(high.view(*there.shape, -1), there)
         return Outputs(low, high, _HEAD_RATE * self.head(high / self.feature_dim**0.5).flatten())
 
-    def _low(self, batch: Tensor) -> Tensor:
+    def _low(self, batch: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Low features of images, or of all slices of volumes and which of these are there."""
+        batch, there = slices_and_presence(batch) if batch.ndim == 5 else (batch, None)
         shown = batch * self.get_buffer("pixel_scale") + self.get_buffer("pixel_shift")
         if self._factor != 1:
             sides = [round(side * self._factor) for side in shown.shape[2:]]
             shown = functional.interpolate(shown, sides, mode="bilinear", antialias=self._factor < 1)
         found: Tensor = functional.relu6(self.encoder.stem(shown.expand(-1, 3, -1, -1)))
-        for block in self.encoder.blocks[: self._low_end + 1]:
+        for block in self.encoder.blocks[: self._low_blocks]:
             found = block(found)
-        return found
+        return found, there
 
-    def _vectors(self, found: Tensor) -> Tensor:
-        """What frozen features are, mean and spread of channels that are listened to, with a gradient everywhere."""
+    def vectors(self, found: Tensor) -> Tensor:
+        """From low features to what frozen features are, with a gradient also where a channel does not vary."""
         heard: list[Tensor] = []
-        for number, block in enumerate(self.encoder.blocks):
-            if number > self._low_end:
-                found = block(found)
-                if number in self.encoder.ends:
-                    wide = found.float()
-                    heard += [wide.mean(dim=(2, 3)), (wide.var(dim=(2, 3), correction=0) + _TINY).sqrt()]
+        for number, block in enumerate(self.encoder.blocks[self._low_blocks :], start=self._low_blocks):
+            found = block(found)
+            if number in self.encoder.ends:
+                wide = found.float()
+                heard += [wide.mean(dim=(2, 3)), (wide.var(dim=(2, 3), correction=0) + _TINY).sqrt()]
         return torch.cat(heard, dim=1)
-
-    @torch.no_grad()
-    def start_from(self, pretrained: Encoder, preprocessing: Preprocessing, rows: Array | None) -> None:
-        """Take over the pretrained weights; `rows`, some of those to be trained on, standardise what they say."""
-        weights = pretrained.module.state_dict()
-        for name, layer in self.encoder.named_modules():
-            if isinstance(layer, MovingConvolution):
-                for key, _ in layer.named_parameters():
-                    layer.get_buffer(f"start_{key}").copy_(weights[f"{name}.{key}"])
-        mean, std = (torch.tensor(one).view(1, -1, 1, 1) for one in (preprocessing.mean, preprocessing.std))
-        self.get_buffer("pixel_scale").copy_(std / STD)
-        self.get_buffer("pixel_shift").copy_((mean - MEAN) / STD)
-        self.get_buffer("centre").zero_()
-        if rows is None:
-            return
-        views, was_training = Views(preprocessing, ViewsConfig(), "cpu"), self.training
-        at_once = max(1, _AT_ONCE // (rows.shape[1] if rows.ndim == 5 else 1))
-        chunks = (torch.from_numpy(np.array(rows[at : at + at_once])) for at in range(0, len(rows), at_once))
-        vectors = torch.cat([self.eval()(views.plain(chunk)).high for chunk in chunks])
-        self.get_buffer("centre").copy_(vectors.mean(dim=0))
-        self.get_buffer("scale").copy_(vectors.std(dim=0, correction=0) + _TINY)
-        self.train(was_training)
 
 
 def tuned_maker(name: str, preprocessing: Preprocessing, features: Array | None) -> Callable[[], TunedLite]:
-    """What makes fresh networks for the rows of a training; they start alike, as their heads say nothing yet."""
-    pretrained = cache(lambda: encoder(name.removeprefix(TUNED)))
+    """What makes networks with the pretrained weights, all alike; what they say is standardised by some of the rows."""
 
     @cache
-    def first() -> dict[str, Tensor]:
-        network, rows = TunedLite(name, preprocessing.shape), features
-        if rows is not None:
-            many = max(1, _MOST_SEEN // (rows.shape[1] if rows.ndim == 5 else 1))
-            rows = rows[evenly_chosen(len(rows), many)]
-        network.start_from(pretrained(), preprocessing, rows)
-        return network.state_dict()
+    @torch.no_grad()
+    def first() -> TunedLite:
+        network, weights = TunedLite(name, preprocessing.shape), encoder(name.removeprefix(TUNED)).module.state_dict()
+        for place, layer in network.encoder.named_modules():
+            for key, _ in layer.named_parameters() if isinstance(layer, MovingConvolution) else ():
+                layer.get_buffer(f"start_{key}").copy_(weights[f"{place}.{key}"])
+        mean, std = (torch.tensor(one).view(1, -1, 1, 1) for one in (preprocessing.mean, preprocessing.std))
+        network.get_buffer("pixel_scale").copy_(std / STD)
+        network.get_buffer("pixel_shift").copy_((mean - MEAN) / STD)
+        if features is not None:
+            views, slices = Views(preprocessing, ViewsConfig(), "cpu"), features.shape[1] if features.ndim == 5 else 1
+            seen = np.array_split(evenly_chosen(len(features), max(1, _MOST_SEEN // slices)), _MOST_SEEN // _AT_ONCE)
+            rows = (torch.from_numpy(np.array(features[some])) for some in seen if len(some))
+            vectors = torch.cat([network.eval().vectors(network._low(views.plain(some))[0]) for some in rows])
+            network.get_buffer("centre").copy_(vectors.mean(dim=0))
+            network.get_buffer("scale").copy_(vectors.std(dim=0, correction=0) + _TINY)
+        return network.train()
 
-    def make() -> TunedLite:
-        network = TunedLite(name, preprocessing.shape)
-        network.load_state_dict(first())
-        return network
-
-    return make
+    return lambda: copy.deepcopy(first())
