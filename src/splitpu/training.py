@@ -196,15 +196,8 @@ def open_context(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) 
         checkpoint_every=config.engine.checkpoint_every,
         pieces=config.engine.pieces,
     )
-    recipe = network_recipe(
-        spec.backbone,
-        preprocessing,
-        spec.layers,
-        spec.weights,
-        rows=len(data),
-        on_cpu=hardware.device.type == "cpu",
-        features=data.features,
-    )
+    seen: dict[str, Any] = {"rows": len(data), "on_cpu": hardware.device.type == "cpu", "features": data.features}
+    recipe = network_recipe(spec.backbone, preprocessing, spec.layers, spec.weights, **seen)
     data_key = "" if checkpoints is None else data.fingerprint()
     found = (runtime.warm_start, spec.prior_interval, aside)
     return Context(data, spec.prior, config, recipe, engine, data_key, preprocessing, *found, learner=spec.learner)

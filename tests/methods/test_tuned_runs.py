@@ -102,12 +102,6 @@ def test_a_student_can_start_from_its_teacher() -> None:
     assert float(fresh.head.weight.detach().abs().max()) < 1e-6  # as every fresh head of a tuned network
 
 
-def test_a_start_from_a_teacher_of_another_network_is_refused() -> None:
-    other = torch.nn.Linear(2, 1)
-    with pytest.raises(InputError, match=r"set student\.start=fresh"):
-        split_pu._start_from(torch.nn.Linear(3, 1), other)
-
-
 class TestOutOfFold:
     def test_every_row_is_scored_by_networks_that_did_not_see_it(self) -> None:
         config = configured("selection.folds=3")

@@ -293,9 +293,7 @@ def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: b
     """Bring all runs to their end that are not there yet, and show what they say."""
     asked = train.sized_for_encoder(train.FitOptions.of(data, **words))
     if asked.features == "frozen":
-        raise InputError(
-            "--features frozen are those of split-pu alone: give --features tuned, which any method takes."
-        )
+        raise InputError("--features frozen is for split-pu alone: give --features tuned, which any method takes.")
     world = World.join()
     if not world.writes:  # one process says what is wrong
         return train.help_first_process(world)

@@ -55,10 +55,9 @@ def preset(name: str, profile: DataProfile | None = None) -> Config:
     else:  # what was measured for each line of these is in docs/LOG.md
         config = _laid_over(f"default-{profile.kind}", _laid_over("default-few-rows"))
         config = replace(config, warmup=replace(config.warmup, name="simclr")) if name == "record" else config
-    if profile is None:
-        return config
-    config = _laid_over("tuned", config) if profile.tuned else config
-    return methods_fitted_to(config, profile.rows, profile.labelled)
+    if profile is not None and profile.tuned:
+        config = _laid_over("tuned", config)
+    return config if profile is None else methods_fitted_to(config, profile.rows, profile.labelled)
 
 
 def preset_names() -> list[str]:

@@ -229,11 +229,11 @@ class SplitConfig:
 class StudentConfig:
     """The student: noise-tolerant on easy samples, consistent on hard ones."""
 
-    start: Literal["fresh", "teacher"] = "fresh"  # weights drawn as the base's are, or those of its teacher
     epochs: Count = 100
     batch_size: TwoOrMore = 512  # unlabelled rows a step, easy and hard in proportion to their numbers
     positives_per_batch: CountOrNone = 0  # 0 = in proportion
     half_size: Decay = 0.0  # share of the epochs, the first ones, in which images are seen at half their size
+    start: Literal["fresh", "teacher"] = "fresh"  # weights drawn as the base's are, or those of its teacher
     easy_loss: Literal["js", "ce"] = "js"
     labels: Literal["soft", "hard"] = "soft"
     label_views: Literal["weak", "strong"] = "weak"  # in which the rows with labels, taught or known, are seen

@@ -52,9 +52,13 @@ class RowsAside:
 def put_aside(data: PUData, share: float, seed: int) -> tuple[PUData, RowsAside]:
     """The data without a share of P and of U for the stages, and those rows; the same for the same seed."""
     positives, unlabelled = set_aside(data, share, derive_seed(seed, "rows set aside"))
+    return _without(data, np.concatenate([positives, unlabelled])), RowsAside(positives, unlabelled)
+
+
+def _without(data: PUData, rows: Indices) -> PUData:
     mask = np.zeros(len(data), dtype=np.bool_) if data.aside is None else data.aside.copy()
-    mask[positives], mask[unlabelled] = True, True
-    return replace(data, aside=mask), RowsAside(positives, unlabelled)
+    mask[rows] = True
+    return replace(data, aside=mask)
 
 
 class EpochChoice:
@@ -165,9 +169,7 @@ class Context:
 
     def without(self, rows: Indices, number: int) -> "Context":
         """The same for a training that does not see these rows, which are scored like all others."""
-        mask = np.zeros(len(self.data), dtype=np.bool_) if self.data.aside is None else self.data.aside.copy()
-        mask[rows] = True
-        data, selection = replace(self.data, aside=mask), replace(self.config.selection, folds=0)
+        data, selection = _without(self.data, rows), replace(self.config.selection, folds=0)
         key, config = data.fingerprint() if self.data_key else "", replace(self.config, selection=selection)
         return replace(self, data=data, data_key=key, config=config, part=f".fold{number}")
 

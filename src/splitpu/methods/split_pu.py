@@ -8,7 +8,6 @@ import numpy as np
 from torch import nn
 
 from splitpu.engine.stage import Pool, proportional_count
-from splitpu.errors import InputError
 from splitpu.learners.crossfit import compare_auc, fold_numbers
 from splitpu.methods.base_model import train_base
 from splitpu.methods.common import Trained, as_one, member_names
@@ -50,7 +49,7 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     def train_once(name: str, start: nn.Module, slower: float, **again: Any) -> Trained:
         network = context.fresh_network(name)
         if config.start == "teacher":
-            _start_from(network, start)
+            network.load_state_dict(start.state_dict())
         predictor = context.fresh_head(lambda: feature_predictor(network.feature_dim), name)
         task = StudentTask(network, predictor, teacher, context.known_prior, config)
         how = replace(config, optimiser=replace(config.optimiser, rate=config.optimiser.rate / slower))
@@ -78,14 +77,6 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
         warn_where_called(_not_taken(place, of_several=bool(sound)))
     joined_up = as_one(context, sound or [trained for trained, _ in members.values()])
     return Student(**vars(joined_up), sound=bool(sound))
-
-
-def _start_from(network: nn.Module, start: nn.Module) -> None:
-    try:
-        network.load_state_dict(start.state_dict())
-    except RuntimeError:
-        wrong = "student.start=teacher needs a teacher of the same network, and base.method made another"
-        raise InputError(f"{wrong}: set student.start=fresh") from None
 
 
 def _learned(context: Context, network: Backbone, teacher: Teacher, split: SplitResult) -> bool:
@@ -117,30 +108,26 @@ def _not_taken(name: str, *, of_several: bool) -> str:
     )
 
 
-def _kept_back(context: Context, teacher: Teacher, student: Student, number: int, apart: Floats | None) -> Student:
+def _kept_back(context: Context, teacher: Teacher, student: Student, number: int, apart: Any = None) -> Student:
     """The student, not to be taken where rows that neither was trained on say that it ranks worse than its teacher.
 
     By more than the standard error of the difference: few rows are set aside, and most students do gain. Out of fold
-    (`apart`, of both) all rows speak, and it has to rank better by as much. Without such rows nothing can be said,
-    since both know their training rows.
+    (`apart`, of both) all rows speak, and it has to rank better by as much. Without either nothing can be said.
     """
-    if (context.aside is None and apart is None) or not student.sound:
-        return student
     if context.aside is not None:
         rows = np.concatenate([context.aside.positives, context.aside.unlabelled])
-        own, taught_by = (one.logits[context.rows(rows)].double().cpu().numpy() for one in (student, teacher))
-        where = f"on {len(rows)} rows that were set aside it tells labelled from unlabelled rows less well than"
-    else:
-        assert apart is not None
-        rows, (own, taught_by) = context.data.taught, apart[number - 1]
-        where = "out of fold it tells labelled from unlabelled rows not clearly better than"
-    gain = compare_auc(own, taught_by, context.data.labelled[rows])
-    if gain.value >= (-1.0 if context.aside is not None else _LEAST_GAIN) * gain.error:
+        both = [one.logits[context.rows(rows)].double().cpu().numpy() for one in (student, teacher)]
+        least, said = -1.0, f"on {len(rows)} rows that were set aside it tells labelled from unlabelled rows less well"
+    elif apart is not None:
+        rows, both, least = context.data.taught, list(apart[number - 1]), _LEAST_GAIN
+        said = "out of fold it tells labelled from unlabelled rows not clearly better"
+    if (context.aside is None and apart is None) or not student.sound:
         return student
-    error = "" if context.aside is not None else f" ± {gain.error:.3f}"
-    warn_where_called(
-        f"round{number}.student: {where} the model that taught it (AUC {gain.value:+.3f}{error}), so it {NOT_TAKEN}."
-    )
+    gain = compare_auc(both[0], both[1], context.data.labelled[rows])
+    if gain.value >= least * gain.error:
+        return student
+    told = f"AUC {gain.value:+.3f} ± {gain.error:.3f}"
+    warn_where_called(f"round{number}.student: {said} than the model that taught it ({told}), so it {NOT_TAKEN}.")
     return replace(student, sound=False)
 
 

@@ -20,7 +20,7 @@ from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesRes
 from splitpu.networks.custom import as_backbone
 from splitpu.networks.encoders import KINDS, TUNED, USUAL_ENCODER, encoder, is_encoder, is_tuned, weights_installed
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, read_pretrained
-from splitpu.networks.tuned import TunedLite, tuned_maker, tuned_name
+from splitpu.networks.tuned import TunedLite, tuned_maker
 from splitpu.types import Array
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
@@ -43,11 +43,6 @@ _VECTOR_NETWORKS, _VOLUME_NETWORKS = {"mlp"}, {"slices-resnet18"}
 def network_names() -> tuple[str, ...]:
     """Return the names `build_network` knows besides "auto"."""
     return tuple(_BUILDERS)
-
-
-def is_ours(name: str) -> bool:
-    """Whether a saved model's network can be built from its name alone."""
-    return name in _BUILDERS or is_tuned(name)
 
 
 def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES, *, on_cpu: bool = False) -> str:
@@ -163,7 +158,7 @@ def _refuse_training(name: str) -> NoReturn:
 def chosen_backbone(
     backbone: NetworkChoice, features: str | None, shape: tuple[int, ...], rows: int, *, on_cpu: bool
 ) -> NetworkChoice:
-    """The backbone that is meant where the user said whether its features are trained, tuned or frozen, or nothing.
+    """The backbone that is meant where the user said whether its features are trained or frozen, or nothing.
 
     Few images teach a network little that pretrained weights do not know already, and on a CPU embeddings take a
     minute where a training takes many: there they are the default, if the weights are there. Images of fewer than 24
@@ -173,8 +168,6 @@ def chosen_backbone(
         if is_encoder(backbone):
             raise InputError(f"features of {backbone} are frozen or tuned, not trained: leave out one of the two")
         return backbone
-    if features == "tuned":
-        return tuned_name(USUAL_ENCODER if backbone == "auto" else str(backbone))
     if features == "frozen":
         if len(shape) == 1:
             raise InputError("frozen features are for images, and the data are vectors: leave out 'frozen'")
