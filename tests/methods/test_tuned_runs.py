@@ -63,7 +63,7 @@ def weights(training: Training) -> dict[str, torch.Tensor]:
 def test_the_settings_are_those_of_networks_that_are_tuned() -> None:
     usual, tuned = (preset("default", profile_of(DATA, backbone)) for backbone in ("auto", NAME))
     assert (usual.student.start, usual.selection.folds, usual.base.optimiser.weight_decay) == ("fresh", 0, 0.0)
-    assert (tuned.student.start, tuned.base.optimiser.weight_decay, tuned.rounds) == ("teacher", 1.0, 1)
+    assert (tuned.student.start, tuned.selection.folds, tuned.base.optimiser.weight_decay) == ("teacher", 2, 1.0)
     assert tuned.student.label_views == usual.student.label_views  # what is not said anew stays
 
 
@@ -139,6 +139,17 @@ def test_the_prior_is_that_of_frozen_features() -> None:
 def test_other_starts_are_refused(setting: str) -> None:
     with pytest.raises(InputError, match="starts from pretrained weights"):
         TrainSpec(config=configured(setting), prior=0.5, backbone=NAME).checked_for(DATA)
+
+
+def test_it_exports(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    from splitpu.onnx_export import export_onnx
+
+    images = np.random.default_rng(0).integers(0, 256, (40, 64, 64, 1), dtype=np.uint8)  # which it is shown smaller
+    data = PUData.from_arrays(images, DATA.labelled[:40])
+    model = train(data, TrainSpec(config=configured("rounds=0"), prior=0.5, backbone=NAME)).model
+    assert export_onnx(model, tmp_path / "model.onnx").difference < 1e-4
 
 
 def test_classifiers_take_it_and_travel() -> None:
