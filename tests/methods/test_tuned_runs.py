@@ -168,7 +168,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     quick = [word for one in (*QUICK, "selection.folds=0") for word in ("--set", one)]
     run, asked = tmp_path / "run", [rows, "--features", "tuned", "--device", "cpu", *quick]
     must_do("fit", *asked, "--out", run)
-    assert "prior: from frozen features" in capsys.readouterr().err
+    assert "features: frozen for the prior" in capsys.readouterr().err
     request = json.loads((run / "request.json").read_text())
     assert request["backbone"] == NAME and request["prior_source"].startswith("estimated")
     must_do("predict", run, rows, "--out", tmp_path / "said.csv", "--device", "cpu")

@@ -135,8 +135,9 @@ def settle_prior(
         from splitpu.methods.frozen_features import embed_all, frozen_choice
         from splitpu.networks.embeddings import sensible_processes
 
-        what = "features: frozen" if frozen else "prior: from frozen features"
-        display.say(f"{what}, of {encoder}; embeddings are computed once and kept")
+        display.say(
+            f"features: frozen{'' if frozen else ' for the prior'}, of {encoder}; embeddings are computed once and kept"
+        )
         with resumable(folder.path), display.watching() as watch:
             embed_all(data, loaded.held_out if frozen else None, encoder, watch, sensible_processes(len(data)))
             frozen_choice(data, encoder, request.seed, watch)  # whoever asks again finds it

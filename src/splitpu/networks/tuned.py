@@ -72,50 +72,36 @@ class TunedLite(Backbone):
             for key, layer in list(part.named_children()):
                 if isinstance(layer, SameConvolution):
                     setattr(part, key, MovingConvolution(layer, rate))
-        self._low_blocks = sum(stage <= _LOW_STAGE for stage in self.encoder.stages)
         side = max(input_shape[-3:-1])
         self._factor = min(max(side, size.side // 2), size.side) / side  # small pictures say no more at the full size
-        self.feature_dim, channels = self.encoder.width, torch.ones(1, input_shape[-1], 1, 1)
-        width = torch.ones(self.feature_dim)
-        for buffer, one in {"pixel_scale": channels, "pixel_shift": channels, "centre": width, "scale": width}.items():
-            self.register_buffer(buffer, one.clone())
+        self.feature_dim = self.encoder.width
+        for buffer, value in {"pixel_scale": 1.0, "pixel_shift": 0.0, "centre": 0.0, "scale": 1.0}.items():
+            shape = (1, input_shape[-1], 1, 1) if buffer.startswith("pixel") else (self.feature_dim,)
+            self.register_buffer(buffer, torch.full(shape, value))
         self.head = nn.Linear(self.feature_dim, 1)
         for parameter in self.head.parameters():
             nn.init.zeros_(parameter)
 
-    def low_features(self, batch: Tensor) -> Tensor:
-        low, there = self._low(batch)
-        return low if there is None else low_of_patients(low, there)
-
     def forward(self, batch: Tensor) -> Outputs:
         """Return the outputs of images (B, C, H, W), or of volumes as views give them (B, S, C + 1, H, W)."""
-        low, there = self._low(batch)
-        high = (self.vectors(low) - self.get_buffer("centre")) / self.get_buffer("scale")
-        if there is not None:
-            low, high = low_of_patients(low, there), masked_mean(high.view(*there.shape, -1), there)
-        return Outputs(low, high, _HEAD_RATE * self.head(high / self.feature_dim**0.5).flatten())
-
-    def _low(self, batch: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Low features of images, or of all slices of volumes and which of these are there."""
         batch, there = slices_and_presence(batch) if batch.ndim == 5 else (batch, None)
         shown = batch * self.get_buffer("pixel_scale") + self.get_buffer("pixel_shift")
         if self._factor != 1:
             sides = [round(side * self._factor) for side in shown.shape[2:]]
             shown = functional.interpolate(shown, sides, mode="bilinear", antialias=self._factor < 1)
-        found: Tensor = functional.relu6(self.encoder.stem(shown.expand(-1, 3, -1, -1)))
-        for block in self.encoder.blocks[: self._low_blocks]:
-            found = block(found)
-        return found, there
-
-    def vectors(self, found: Tensor) -> Tensor:
-        """From low features to what frozen features are, with a gradient also where a channel does not vary."""
+        low = found = functional.relu6(self.encoder.stem(shown.expand(-1, 3, -1, -1)))
         heard: list[Tensor] = []
-        for number, block in enumerate(self.encoder.blocks[self._low_blocks :], start=self._low_blocks):
+        for number, (stage, block) in enumerate(zip(self.encoder.stages, self.encoder.blocks, strict=False)):
             found = block(found)
+            low = found if stage <= _LOW_STAGE else low
             if number in self.encoder.ends:
-                wide = found.float()
+                wide = found.float()  # a spread of nothing has a gradient, too
                 heard += [wide.mean(dim=(2, 3)), (wide.var(dim=(2, 3), correction=0) + _TINY).sqrt()]
-        return torch.cat(heard, dim=1)
+        vectors = torch.cat(heard, dim=1)
+        if there is not None:
+            low, vectors = low_of_patients(low, there), masked_mean(vectors.view(*there.shape, -1), there)
+        high = (vectors - self.get_buffer("centre")) / self.get_buffer("scale")
+        return Outputs(low, high, _HEAD_RATE * self.head(high / self.feature_dim**0.5).flatten())
 
 
 def tuned_maker(name: str, preprocessing: Preprocessing, features: Array | None) -> Callable[[], TunedLite]:
@@ -125,9 +111,8 @@ def tuned_maker(name: str, preprocessing: Preprocessing, features: Array | None)
     @torch.no_grad()
     def first() -> TunedLite:
         network, weights = TunedLite(name, preprocessing.shape), encoder(name.removeprefix(TUNED)).module.state_dict()
-        for place, layer in network.encoder.named_modules():
-            for key, _ in layer.named_parameters() if isinstance(layer, MovingConvolution) else ():
-                layer.get_buffer(f"start_{key}").copy_(weights[f"{place}.{key}"])
+        for name_of_start, start in network.encoder.named_buffers():
+            start.copy_(weights[name_of_start.replace("start_", "")])
         mean, std = (torch.tensor(one).view(1, -1, 1, 1) for one in (preprocessing.mean, preprocessing.std))
         network.get_buffer("pixel_scale").copy_(std / STD)
         network.get_buffer("pixel_shift").copy_((mean - MEAN) / STD)
@@ -135,7 +120,7 @@ def tuned_maker(name: str, preprocessing: Preprocessing, features: Array | None)
             views, slices = Views(preprocessing, ViewsConfig(), "cpu"), features.shape[1] if features.ndim == 5 else 1
             seen = np.array_split(evenly_chosen(len(features), max(1, _MOST_SEEN // slices)), _MOST_SEEN // _AT_ONCE)
             rows = (torch.from_numpy(np.array(features[some])) for some in seen if len(some))
-            vectors = torch.cat([network.eval().vectors(network._low(views.plain(some))[0]) for some in rows])
+            vectors = torch.cat([network.eval()(views.plain(some)).high for some in rows])
             network.get_buffer("centre").copy_(vectors.mean(dim=0))
             network.get_buffer("scale").copy_(vectors.std(dim=0, correction=0) + _TINY)
         return network.train()
