@@ -131,13 +131,12 @@ def settle_prior(
     """The first stage of a run whose prior is to be estimated; a run of which no estimate can be made is discarded."""
     request, data = folder.request(), loaded.data
     encoder, frozen = encoder_of(request.backbone), is_encoder(request.backbone)
-    if encoder and (frozen or request.prior_is_open):  # what takes long is shown while it does; both find it done
+    if encoder and (frozen or request.prior_is_open):  # what takes long is shown; prior and training find it done
         from splitpu.methods.frozen_features import embed_all, frozen_choice
         from splitpu.networks.embeddings import sensible_processes
 
-        display.say(
-            f"features: frozen{'' if frozen else ' for the prior'}, of {encoder}; embeddings are computed once and kept"
-        )
+        why = "" if frozen else " for the prior"
+        display.say(f"features: frozen{why}, of {encoder}; embeddings are computed once and kept")
         with resumable(folder.path), display.watching() as watch:
             embed_all(data, loaded.held_out if frozen else None, encoder, watch, sensible_processes(len(data)))
             frozen_choice(data, encoder, request.seed, watch)  # whoever asks again finds it
