@@ -112,6 +112,10 @@ class TestOutOfFold:
         alone = context.without(np.array([3, 4]), 1)
         assert set(DATA.taught) - set(alone.data.taught) == {3, 4} and alone.config.selection.folds == 0
 
+    def test_nobody_is_judged_without_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(split_pu, "_out_of_fold", None)
+        assert trained("rounds=0", "selection.folds=2").result.rounds == ()
+
     @pytest.mark.parametrize(("better", "taken"), [(1.0, True), (0.0, False)])
     def test_a_student_is_taken_only_if_it_ranks_better(
         self, monkeypatch: pytest.MonkeyPatch, better: float, taken: bool

@@ -291,7 +291,8 @@ METHODS_OF_LEARNERS = ("split-pu", "logistic", "elkan-noto")
 
 def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: bool, **words: Any) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
-    asked = train.sized_for_encoder(train.FitOptions.of(data, **words))
+    asked = train.FitOptions.of(data, **words)
+    asked = train.sized_for_encoder(asked) if asked.backbone else asked
     if asked.features == "frozen":
         raise InputError("--features frozen is for split-pu alone: give --features tuned, which any method takes.")
     world = World.join()

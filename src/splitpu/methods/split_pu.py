@@ -176,8 +176,8 @@ def run_split_pu(context: Context) -> MethodResult:
     base = train_base(context)
     if context.config.base.method == "risk":  # with other methods a logit of 0 does not mean 1/2
         context = context.with_own_share(base.logits)
-    folds = context.aside is None and context.config.selection.folds and context.config.rounds
-    apart = _out_of_fold(context) if folds else None
+    asked = context.config.rounds and context.config.selection.folds
+    apart = _out_of_fold(context) if asked and context.aside is None else None
     teacher, rounds = base, []
     for number in range(1, context.config.rounds + 1):
         told = context.told_answers(teacher)
