@@ -176,7 +176,7 @@ def run_split_pu(context: Context) -> MethodResult:
     base = train_base(context)
     if context.config.base.method == "risk":  # with other methods a logit of 0 does not mean 1/2
         context = context.with_own_share(base.logits)
-    asked = context.config.rounds and context.config.selection.folds
+    asked = context.config.rounds and context.config.selection.folds > 1
     apart = _out_of_fold(context) if asked and context.aside is None else None
     teacher, rounds = base, []
     for number in range(1, context.config.rounds + 1):

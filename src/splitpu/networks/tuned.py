@@ -56,11 +56,11 @@ def tuned_name(encoder_name: str) -> str:
 class TunedLite(Backbone):
     """EfficientNet-Lite up to the last stage that is listened to, with a linear head; a volume is its slices' mean.
 
-    low = what the third stage says, high = the standardised mean and spread of each channel that is listened to.
+    low = what the third stage says, high = the standardised mean and spread of each channel that is listened to. Built
+    without the pretrained weights, which `tuned_maker` or a saved model fills in.
     """
 
     def __init__(self, name: str, input_shape: tuple[int, ...]) -> None:
-        """Build without the pretrained weights, which `tuned_maker` or a saved model fills in."""
         super().__init__()
         if len(input_shape) not in (3, 4) or input_shape[-1] not in (1, 3):
             raise InputError(f"{name} is for images or volumes of one channel or three, not for rows of {input_shape}")
