@@ -286,7 +286,7 @@ class SelectionConfig:
     # The figure by which the best epoch of a stage is kept; none: its last epoch, as without held-out rows.
     # variational: VPU's own loss, the only one that needs no prior.
     criterion: Criterion = "accuracy"
-    # Parts of P and U that rounds are trained without once more: a student is taken if it ranks them better; 0, 1 = none
+    # Parts of P and U that rounds are trained without once more: a student is taken if it ranks them better; 0, 1: none
     folds: Annotated[int, Range(low=0, high=20)] = 0
     patience: CountOrNone = 0  # epochs without a better one after which a stage ends; 0 = it goes to its last epoch
     calibration: Literal["none", "temperature", "platt", "isotonic"] = "none"
