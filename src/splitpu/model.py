@@ -28,6 +28,7 @@ from splitpu.learners.learner_networks import LEARNER, LearnerBackbone, from_spe
 from splitpu.methods.frozen_features import ENCODER, FrozenNetwork
 from splitpu.networks.backbones import Backbone, Ensemble, member_count
 from splitpu.networks.build import build_network, network_names
+from splitpu.networks.encoders import is_tuned
 from splitpu.types import Array, Floats
 from splitpu.utils.files import replacing, write_through
 from splitpu.utils.reading import MOST_TEXT, Guarded, checked, json_loads, sealed
@@ -188,10 +189,12 @@ def _under(prefix: str, tensors: _Tensors) -> _Tensors:
 def _filled(
     name: str, preprocessing: Preprocessing, weights: _Tensors, folder: Path, own: _MakesNetwork | None
 ) -> nn.Module:
+    ours = name in network_names() or is_tuned(name)
+
     def build() -> Backbone:
         if own is not None:
             return own(preprocessing)
-        if name in network_names():
+        if ours:
             return build_network(name, preprocessing.shape)
         raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
 
@@ -200,7 +203,7 @@ def _filled(
     misfit = ModelFileError(
         f"{folder / WEIGHTS} does not fit {f'network {name!r}; {AGAIN}' if own is None else given}."
     )
-    if own is None and name in network_names() and not _has_room_for(weights, build, members):
+    if own is None and ours and not _has_room_for(weights, build, members):
         raise misfit
     # The weights drawn here are replaced; the user's generator stays put.
     with TORCH_STATE_LOCK, torch.random.fork_rng(devices=[]):

@@ -32,7 +32,7 @@ from splitpu.methods.split import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.model import Model, ScoringNetwork
 from splitpu.networks.build import NetworkChoice, network_recipe
-from splitpu.networks.encoders import is_encoder
+from splitpu.networks.encoders import is_encoder, is_tuned
 from splitpu.networks.pretrained import PretrainedWeights
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed, leave_random_alone
@@ -75,9 +75,9 @@ class Training:
         return decision if calibration is None else calibration.decision(decision)
 
 
-def profile_of(data: PUData) -> DataProfile:
-    """What a preset may know of the data."""
-    return DataProfile(kind=data.kind, rows=len(data), labelled=len(data.positives))
+def profile_of(data: PUData, backbone: NetworkChoice | None = None) -> DataProfile:
+    """What a preset may know of the data, and of a network that is tuned."""
+    return DataProfile(kind=data.kind, rows=len(data), labelled=len(data.positives), tuned=is_tuned(backbone))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +124,9 @@ class TrainSpec:
                 wrong = f"method '{config.method}'" if config.method != "split-pu" else "a warm-up or several members"
                 advice = "leave that out, or choose a network that is trained"
                 raise InputError(f"{self.backbone} is used with frozen features, which {wrong} cannot be: {advice}")
+        if is_tuned(self.backbone) and (config.warmup.name != "none" or config.initialisation != "torch"):
+            wrong = "a warm-up" if config.warmup.name != "none" else f"initialisation = {config.initialisation}"
+            raise InputError(f"{self.backbone} starts from pretrained weights, not from {wrong}: leave one of them out")
         prior = check_needs(config, data, self.prior)
         interval = None if self.prior_interval is None else check_interval(self.prior_interval, prior)
         return replace(self, prior=prior, prior_interval=interval)
@@ -192,9 +195,8 @@ def open_context(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) 
         checkpoint_every=config.engine.checkpoint_every,
         pieces=config.engine.pieces,
     )
-    recipe = network_recipe(
-        spec.backbone, preprocessing, spec.layers, spec.weights, rows=len(data), on_cpu=hardware.device.type == "cpu"
-    )
+    seen: dict[str, Any] = {"rows": len(data), "on_cpu": hardware.device.type == "cpu", "features": data.features}
+    recipe = network_recipe(spec.backbone, preprocessing, spec.layers, spec.weights, **seen)
     data_key = "" if checkpoints is None else data.fingerprint()
     found = (runtime.warm_start, spec.prior_interval, aside)
     return Context(data, spec.prior, config, recipe, engine, data_key, preprocessing, *found, learner=spec.learner)

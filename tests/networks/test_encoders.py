@@ -13,7 +13,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from network_tools import encoded
+from cli_tools import must_do
+from network_tools import encoded, published_weights, with_small_lite
 from safetensors.torch import save_file
 
 from splitpu.errors import InputError
@@ -129,26 +130,6 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 _PACKAGES = {"timm": TIMM, "torchvision": TORCHVISION, "transformers": TRANSFORMERS}
 
 
-def published_weights() -> dict[str, torch.Tensor]:
-    """Random tensors in the published form of EfficientNet-Lite0."""
-    torch.manual_seed(0)
-    network, found = EfficientNetLite(SIZES[LITE]), {}
-    names = {"expand": ("_expand_conv", "_bn0"), "depthwise": ("_depthwise_conv", "_bn1")}
-    names["project"] = ("_project_conv", "_bn2")
-    layers = [(network.stem, "_conv_stem", "_bn0"), (network.head, "_conv_head", "_bn1")]
-    for number, block in enumerate(network.blocks):
-        for part, (convolution, norm) in names.items():
-            layer = getattr(block, part)
-            if layer is not None:
-                layers.append((layer, f"_blocks.{number}.{convolution}", f"_blocks.{number}.{norm}"))
-    for layer, convolution, norm in layers:
-        channels = len(layer.weight)
-        found[f"{convolution}.weight"] = layer.weight.detach() * 2
-        found[f"{norm}.weight"], found[f"{norm}.bias"] = torch.rand(channels) + 1, torch.rand(channels)
-        found[f"{norm}.running_mean"], found[f"{norm}.running_var"] = torch.rand(channels), torch.rand(channels) + 1
-    return found
-
-
 @pytest.fixture(scope="module")
 def lite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lite") / "lite0.pth"
@@ -254,6 +235,33 @@ def test_a_folder_of_transformers(stand_ins: Path, tmp_path: Path) -> None:
         encoder(f"hf:{tmp_path / 'nothing'}")
     with pytest.raises(InputError, match="cannot reach the Hub"):
         encoder("hf:owner/name")
+
+
+@pytest.mark.parametrize("kind", [LITE, "timm", "torchvision", "hf"])
+def test_a_run_with_each_kind_of_name_from_local_files(
+    stand_ins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Trained, and read back by another call; weights are where the packages keep what they downloaded before."""
+    import timm
+    import torchvision
+
+    with_small_lite(monkeypatch, tmp_path)
+    make = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained, num_classes: make(name, False, num_classes))
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    torch.save(torchvision.Net(head=True).state_dict(), tmp_path / "checkpoints" / "tiny-1234.pth")
+    saved_tokens(tmp_path / "vit")
+    name = {LITE: LITE, "hf": f"hf:{tmp_path / 'vit'}"}.get(kind, f"{kind}:tiny")
+    truth = np.arange(60) % 2 == 0
+    images = np.random.default_rng(0).integers(0, 100, (60, 32, 32, 1)) + 100 * truth[:, None, None, None]
+    np.savez(tmp_path / "rows.npz", X=images.astype(np.uint8), s=truth & (np.arange(60) % 3 == 0))
+    run, out = tmp_path / "run", tmp_path / "said.csv"
+    must_do("fit", tmp_path / "rows.npz", "--backbone", name, "--prior", 0.5, "--out", run, "--device", "cpu")
+    must_do("predict", run, tmp_path / "rows.npz", "--out", out, "--device", "cpu")
+    told = json.loads((run / "model.json").read_text())
+    assert told["network"] == name and told["frozen"]["encoder"]["name"] == name
+    assert len(out.read_text().splitlines()) == 61
 
 
 @pytest.mark.parametrize(("name", "package"), [("timm:a", "timm"), ("torchvision:a", "torchvision")])

@@ -203,7 +203,6 @@ def fit(
     where: DataWords = NO_WORDS,
     out: Path | None = None,
     how: TrainingWords = AS_USUAL,
-    features: Literal["frozen", "trained"] | None = None,
     seed: WholeOrNone = None,
     seeds: str | None = None,
     cluster: ClusterWords = HERE,

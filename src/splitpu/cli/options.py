@@ -107,6 +107,7 @@ class TrainingWords:
     rounds: WholeOrNone = None
     learner: str | None = None
     backbone: str | None = None
+    features: Literal["frozen", "tuned", "trained"] | None = None
     weights: Path | None = None
     warmup: str | None = None
     scenario: Scenario | None = None

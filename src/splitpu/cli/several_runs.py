@@ -290,6 +290,9 @@ def _notes(summary: Sequence[Line], lines: Lines, seeds: int, leading: str) -> d
 def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: bool, **words: Any) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
     asked = train.FitOptions.of(data, **words)
+    asked = train.sized_for_encoder(asked) if asked.backbone else asked
+    if asked.features == "frozen":
+        raise InputError("--features frozen is for split-pu alone: give --features tuned, which any method takes.")
     world = World.join()
     if not world.writes:  # one process says what is wrong
         return train.help_first_process(world)
@@ -382,7 +385,7 @@ def _settled(
         if chosen.source != TO_BE_ESTIMATED:
             return chosen
         device = asked.device or "auto"
-        how = PriorOptions(seed=seed, device=device, checkpoints=folder.checkpoints)
+        how = PriorOptions(seed=seed, device=device, checkpoints=folder.checkpoints, backbone=asked.backbone)
         return train.estimated_prior(needing.method, draw, display, **how)
 
     priors = {seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed)) for seed, draw in draws.items()}

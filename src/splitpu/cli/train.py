@@ -30,7 +30,8 @@ from splitpu.engine.stage import CountedEpochs, EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use, whole_run_seconds
 from splitpu.networks.build import FEW_TO_EMBED, choose_network, network_recipe, weights_file
-from splitpu.networks.encoders import is_encoder, weights_installed
+from splitpu.networks.encoders import USUAL_ENCODER, encoder_of, is_encoder, weights_installed
+from splitpu.networks.tuned import tuned_name
 from splitpu.prior.estimate import (
     TO_BE_ESTIMATED,
     TRUE_SHARE,
@@ -117,7 +118,7 @@ def estimated_prior(
     method: str, loaded: LoadedData, display: ProgressDisplay, **how: Unpack[PriorOptions]
 ) -> ResolvedPrior:
     """The estimate, from wherever its checkpoints stand; what is doubtful about it is said."""
-    by_networks = needs_networks(loaded.data) and not is_encoder(how.get("backbone"))
+    by_networks = needs_networks(loaded.data) and encoder_of(how.get("backbone")) is None
     if not by_networks:
         how["checkpoints"] = None
     scores: ScoreKind = "auto" if by_networks else "classical"
@@ -136,14 +137,16 @@ def settle_prior(
 ) -> None:
     """The first stage of a run whose prior is to be estimated; a run of which no estimate can be made is discarded."""
     request, data = folder.request(), loaded.data
-    if is_encoder(request.backbone):  # what takes long is shown while it does; prior and training find it done
+    encoder, frozen = encoder_of(request.backbone), is_encoder(request.backbone)
+    if encoder and (frozen or request.prior_is_open):  # what takes long is shown; prior and training find it done
         from splitpu.methods.frozen_features import embed_all, frozen_choice
         from splitpu.networks.embeddings import sensible_processes
 
-        display.say(f"features: frozen, of {request.backbone}; embeddings are computed once and kept")
+        why = "" if frozen else " for the prior"
+        display.say(f"features: frozen{why}, of {encoder}; embeddings are computed once and kept")
         with resumable(folder.path), display.watching() as watch:
-            embed_all(data, loaded.held_out, request.backbone, watch, sensible_processes(len(data)))
-            frozen_choice(data, request.backbone, request.seed, watch)  # whoever asks again finds it
+            embed_all(data, loaded.held_out if frozen else None, encoder, watch, sensible_processes(len(data)))
+            frozen_choice(data, encoder, request.seed, watch)  # whoever asks again finds it
     if not request.prior_is_open:
         return
     with folder.locked(), resumable(folder.path):
@@ -283,7 +286,6 @@ class FitOptions(TrainingWords, DataWords):
     """What was written on the command line; None = not given."""
 
     method: str | None = None
-    features: str | None = None  # "frozen" or "trained"
     prior: float | str | None = None  # a share, "auto" (as None), "true" or "none"
     out: Path | None = None
     seed: int | None = None
@@ -294,7 +296,10 @@ class FitOptions(TrainingWords, DataWords):
     @classmethod
     def of(cls, data: str | None, where: DataWords = NO_WORDS, how: TrainingWords = AS_USUAL, **own: Any) -> Self:
         """From the words of a command, as it has them."""
-        return cls(**where.__dict__ | how.__dict__ | own | {"data": data})
+        asked = cls(**where.__dict__ | how.__dict__ | own | {"data": data})
+        if asked.features != "tuned":
+            return asked
+        return dataclasses.replace(asked, features=None, backbone=tuned_name(asked.backbone or USUAL_ENCODER))
 
     @property
     def all_settings(self) -> list[str]:
@@ -417,7 +422,7 @@ def sized_for_encoder(asked: FitOptions) -> FitOptions:
     if asked.size is not None or not folders or not all(map(Path.is_dir, folders)):
         return asked
     many = None  # that were asked for are embedded however many there are
-    if asked.features != "frozen" and not is_encoder(asked.backbone):
+    if asked.features != "frozen" and encoder_of(asked.backbone) is None:
         usual = asked.features is None and asked.backbone in (None, "auto") and asked.method in (None, "split-pu")
         on_cpu = check_device(asked.device or "auto").type == "cpu"
         if not (usual and on_cpu and not _says_how_to_train(asked) and weights_installed()):
@@ -470,7 +475,7 @@ def run_resume(run: str, *, cluster: ClusterWords, quiet: bool, json: bool) -> i
 
 def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int = 0) -> Config:
     """Preset, then configuration file, then single settings: the later ones win."""
-    config = preset(asked.preset or "default", profile_of(loaded.data))
+    config = preset(asked.preset or "default", profile_of(loaded.data, asked.backbone))
     if asked.config is not None:
         config = read_config(asked.config, config)
     single = {

@@ -37,6 +37,7 @@ class DataProfile:
     kind: Literal["vectors", "images", "volumes"]
     rows: int  # training rows, labelled and unlabelled together
     labelled: int  # how many of them are labelled positive
+    tuned: bool = False  # whether the network starts from pretrained weights, which large steps would undo
 
 
 def preset(name: str, profile: DataProfile | None = None) -> Config:
@@ -54,6 +55,8 @@ def preset(name: str, profile: DataProfile | None = None) -> Config:
     else:  # what was measured for each line of these is in docs/LOG.md
         config = _laid_over(f"default-{profile.kind}", _laid_over("default-few-rows"))
         config = replace(config, warmup=replace(config.warmup, name="simclr")) if name == "record" else config
+    if profile is not None and profile.tuned:
+        config = _laid_over("tuned", config)
     return config if profile is None else methods_fitted_to(config, profile.rows, profile.labelled)
 
 

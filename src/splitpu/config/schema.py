@@ -233,6 +233,7 @@ class StudentConfig:
     batch_size: TwoOrMore = 512  # unlabelled rows a step, easy and hard in proportion to their numbers
     positives_per_batch: CountOrNone = 0  # 0 = in proportion
     half_size: Decay = 0.0  # share of the epochs, the first ones, in which images are seen at half their size
+    start: Literal["fresh", "teacher"] = "fresh"  # weights drawn as the base's are, or those of its teacher
     easy_loss: Literal["js", "ce"] = "js"
     labels: Literal["soft", "hard"] = "soft"
     label_views: Literal["weak", "strong"] = "weak"  # in which the rows with labels, taught or known, are seen
@@ -285,6 +286,8 @@ class SelectionConfig:
     # The figure by which the best epoch of a stage is kept; none: its last epoch, as without held-out rows.
     # variational: VPU's own loss, the only one that needs no prior.
     criterion: Criterion = "accuracy"
+    # Parts of P and U that rounds are trained without once more: a student is taken if it ranks them better; 0, 1: none
+    folds: Annotated[int, Range(low=0, high=20)] = 0
     patience: CountOrNone = 0  # epochs without a better one after which a stage ends; 0 = it goes to its last epoch
     calibration: Literal["none", "temperature", "platt", "isotonic"] = "none"
 
@@ -362,7 +365,7 @@ class Config:
 # of a stage, so that what was computed before is still found.
 LATER_KEYS = {
     **{"initialisation": "torch", "student.low_loss": "mse", "student.label_mean": "apart"},
-    **{"base.half_size": 0.0, "student.half_size": 0.0},
+    **{"base.half_size": 0.0, "student.half_size": 0.0, "student.start": "fresh", "selection.folds": 0},
 }
 
 # The sections of the methods beside Split-PU, in the order of the configuration.

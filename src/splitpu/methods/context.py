@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,13 @@ class RowsAside:
 def put_aside(data: PUData, share: float, seed: int) -> tuple[PUData, RowsAside]:
     """The data without a share of P and of U for the stages, and those rows; the same for the same seed."""
     positives, unlabelled = set_aside(data, share, derive_seed(seed, "rows set aside"))
+    return _without(data, np.concatenate([positives, unlabelled])), RowsAside(positives, unlabelled)
+
+
+def _without(data: PUData, rows: Indices) -> PUData:
     mask = np.zeros(len(data), dtype=np.bool_) if data.aside is None else data.aside.copy()
-    mask[positives], mask[unlabelled] = True, True
-    return replace(data, aside=mask), RowsAside(positives, unlabelled)
+    mask[rows] = True
+    return replace(data, aside=mask)
 
 
 class EpochChoice:
@@ -70,7 +74,7 @@ class EpochChoice:
         self.own_threshold = own_threshold
         self.settings = context.config.selection
         # The threshold is part of it, because figures that depend on it may choose another epoch.
-        own = {"selection": asdict(self.settings), "threshold": context.config.threshold}
+        own = {"selection": settings_in_names(context.config)["selection"], "threshold": context.config.threshold}
         self.stage = replace(
             stage, after_epoch=self._after_epoch, keeps_best_epoch=True, identity={**stage.identity, **own}
         )
@@ -161,6 +165,13 @@ class Context:
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
     own_share: float | None = None  # of the population: what a model that cuts at 1/2 calls positive by itself
     learner: Any = None  # a classifier of the user's, in place of the learners that the configuration names
+    part: str = ""  # behind the names of stages that are trained without a part of the rows, to be judged by it
+
+    def without(self, rows: Indices, number: int) -> "Context":
+        """The same for a training that does not see these rows, which are scored like all others."""
+        data, selection = _without(self.data, rows), replace(self.config.selection, folds=0)
+        key, config = data.fingerprint() if self.data_key else "", replace(self.config, selection=selection)
+        return replace(self, data=data, data_key=key, config=config, part=f".fold{number}")
 
     def stage(
         self, name: str, task: Task, pools: dict[str, Pool], leading: str, settings: Any, *sections: str, **more: Any
@@ -191,7 +202,8 @@ class Context:
     def fresh_network(self, place: str) -> Backbone:
         """A new network. Its weights depend only on the seed, the place it is for, and the warm start of that place."""
         with seeded(self.engine.seed, place, "initial weights"):
-            network = self.recipe.build()
+            with self.engine.hardware.thread_limit():  # sums of a network that is fitted to the rows depend on it
+                network = self.recipe.build()
             if self.config.initialisation == "kaiming":
                 draw_kaiming_weights(network)
         refuse_frozen(network)

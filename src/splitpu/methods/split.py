@@ -91,7 +91,7 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
         easy = np.ones(len(rows), dtype=bool)
         q = teacher.probabilities[context.rows(rows)].double().cpu().numpy()
         return SplitResult(rows, easy, easy, easy, q, (), 0, context.config.split.tau, reached=True, key="no split")
-    name, usual = f"round{number}.split", context.config.split.optimiser
+    name, usual = f"round{number}.split{context.part}", context.config.split.optimiser
     result = _early_stopped(context, teacher, name, usual)
     for attempt in range(1, _MORE_ATTEMPTS + 1):
         if result.learned:

@@ -1,12 +1,14 @@
 """Split-PU: a base model, then rounds of split and student, each sound student the next round's teacher."""
 
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from splitpu.engine.stage import Pool, proportional_count
-from splitpu.learners.crossfit import compare_auc
+from splitpu.learners.crossfit import compare_auc, fold_numbers
 from splitpu.methods.base_model import train_base
 from splitpu.methods.common import Trained, as_one, member_names
 from splitpu.methods.context import Context, Student, Teacher
@@ -14,12 +16,15 @@ from splitpu.methods.split import MethodResult as MethodResult
 from splitpu.methods.split import Round as Round
 from splitpu.methods.split import SplitResult, split_unlabelled
 from splitpu.methods.student_loss import StudentTask, easy_rows_agree, feature_predictor
-from splitpu.networks.backbones import Backbone
+from splitpu.networks.backbones import Backbone, Ensemble
 from splitpu.networks.encoders import is_encoder
+from splitpu.types import Floats
+from splitpu.utils.torch_state import derive_seed
 from splitpu.utils.warnings import NOT_TAKEN, warn_where_called
 
 _LEAST_AGREEMENT = 0.55  # mean over both labels; one answer for all rows would reach one half
 _MORE_ATTEMPTS, _SLOWER = 2, 3.0  # each further attempt takes steps so many times as small as the one before
+_LEAST_GAIN = 1.0  # in AUC of P against U out of fold, by standard errors, from which a student is taken
 
 
 def train_student(context: Context, teacher: Teacher, split: SplitResult, number: int) -> Student:
@@ -37,8 +42,14 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     # Easy rows once had views of their own for their labels; named here, checkpoints from that time are not taken up.
     shared = {"easy_rows": "agree as well"} if easy_rows_agree(config) else {}
 
-    def train_once(name: str, slower: float, **again: Any) -> Trained:
+    names = member_names(context, f"round{number}.student")
+    taught = teacher.network.members if isinstance(teacher.network, Ensemble) else [teacher.network]
+    starts = dict(zip(names, cycle(taught)))
+
+    def train_once(name: str, start: nn.Module, slower: float, **again: Any) -> Trained:
         network = context.fresh_network(name)
+        if config.start == "teacher":
+            network.load_state_dict(start.state_dict())
         predictor = context.fresh_head(lambda: feature_predictor(network.feature_dim), name)
         task = StudentTask(network, predictor, teacher, context.known_prior, config)
         how = replace(config, optimiser=replace(config.optimiser, rate=config.optimiser.rate / slower))
@@ -47,7 +58,7 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
         return network, context.train(stage, network)
 
     def train_one(name: str) -> tuple[Trained, bool]:
-        trained = train_once(name, 1.0)
+        trained = train_once(name, starts[name], 1.0)
         for attempt in range(1, _MORE_ATTEMPTS + 1):
             if _learned(context, trained[0], teacher, split):
                 return trained, True
@@ -56,14 +67,13 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
                 f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained "
                 f"again with smaller steps (student.optimiser.rate = {config.optimiser.rate / slower:.3g})."
             )
-            trained = train_once(f"{name}.again{attempt}", slower, again=attempt)
+            trained = train_once(f"{name}.again{attempt}", starts[name], slower, again=attempt)
         return trained, _learned(context, trained[0], teacher, split)
 
-    name = f"round{number}.student"
-    members = {place: train_one(place) for place in member_names(context, name)}
+    members = {place: train_one(place) for place in names}
     sound = [trained for trained, learned in members.values() if learned]
     lost = [place for place, (_, learned) in members.items() if not learned]
-    for place in lost if sound else [name]:
+    for place in lost if sound else names[:1]:
         warn_where_called(_not_taken(place, of_several=bool(sound)))
     joined_up = as_one(context, sound or [trained for trained, _ in members.values()])
     return Student(**vars(joined_up), sound=bool(sound))
@@ -98,24 +108,42 @@ def _not_taken(name: str, *, of_several: bool) -> str:
     )
 
 
-def _kept_back(context: Context, teacher: Teacher, student: Student, number: int) -> Student:
+def _kept_back(context: Context, teacher: Teacher, student: Student, number: int, apart: Any = None) -> Student:
     """The student, not to be taken where rows that neither was trained on say that it ranks worse than its teacher.
 
-    By more than the standard error of the difference: few rows are set aside, and most students do gain. Without such
-    rows nothing can be said, since both know their training rows.
+    By more than the standard error of the difference: few rows are set aside, and most students do gain. Out of fold
+    (`apart`, of both) all rows speak, and it has to rank better by as much. Without either nothing can be said.
     """
-    if context.aside is None or not student.sound:
+    if context.aside is not None:
+        rows = np.concatenate([context.aside.positives, context.aside.unlabelled])
+        both = [one.logits[context.rows(rows)].double().cpu().numpy() for one in (student, teacher)]
+        least, said = -1.0, f"on {len(rows)} rows that were set aside it tells labelled from unlabelled rows less well"
+    elif apart is not None:
+        rows, both, least = context.data.taught, list(apart[number - 1]), _LEAST_GAIN
+        said = "out of fold it tells labelled from unlabelled rows not clearly better"
+    if (context.aside is None and apart is None) or not student.sound:
         return student
-    aside = np.concatenate([context.aside.positives, context.aside.unlabelled])
-    own, taught_by = (one.logits[context.rows(aside)].double().cpu().numpy() for one in (student, teacher))
-    gain = compare_auc(own, taught_by, context.data.labelled[aside])
-    if gain.value >= -gain.error:
+    gain = compare_auc(both[0], both[1], context.data.labelled[rows])
+    if gain.value >= least * gain.error:
         return student
-    warn_where_called(
-        f"round{number}.student: on {len(aside)} rows that were set aside it tells labelled from unlabelled rows less "
-        f"well than the model that taught it (AUC {gain.value:+.3f}), so it {NOT_TAKEN}."
-    )
+    told = f"AUC {gain.value:+.3f} ± {gain.error:.3f}"
+    warn_where_called(f"round{number}.student: {said} than the model that taught it ({told}), so it {NOT_TAKEN}.")
     return replace(student, sound=False)
+
+
+def _out_of_fold(context: Context) -> Floats:
+    """Of every round, what student and teacher say of rows that neither was trained on: (rounds, 2, taught rows)."""
+    taught, folds = context.data.taught, context.config.selection.folds
+    part = fold_numbers(context.data.labelled[taught], folds, derive_seed(context.engine.seed, "folds"))
+    told, scores = len(context.engine.history), np.zeros((context.config.rounds, 2, len(taught)))
+    for number in range(folds):
+        out = part == number
+        for found in run_split_pu(context.without(taught[out], number + 1)).rounds:
+            for which, model in enumerate((found.student, found.teacher)):
+                logits = model.logits.double().cpu().numpy()  # of every network on a scale of its own
+                scores[found.number - 1, which, out] = (logits[taught[out]] - logits.mean()) / (logits.std() or 1.0)
+    del context.engine.history[told:]  # which is that of the model
+    return scores
 
 
 def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
@@ -148,11 +176,13 @@ def run_split_pu(context: Context) -> MethodResult:
     base = train_base(context)
     if context.config.base.method == "risk":  # with other methods a logit of 0 does not mean 1/2
         context = context.with_own_share(base.logits)
+    asked = context.config.rounds and context.config.selection.folds > 1
+    apart = _out_of_fold(context) if asked and context.aside is None else None
     teacher, rounds = base, []
     for number in range(1, context.config.rounds + 1):
         told = context.told_answers(teacher)
         split = split_unlabelled(context, told, number)
-        student = _kept_back(context, teacher, train_student(context, told, split, number), number)
+        student = _kept_back(context, teacher, train_student(context, told, split, number), number, apart)
         rounds.append(Round(number, teacher, split, student))
         if student.sound:
             teacher = student

@@ -327,19 +327,15 @@ class SlicesResNet18(Backbone):
         self.head = nn.Linear(self.feature_dim, 1)
 
     def low_features(self, batch: Tensor) -> Tensor:
-        slices, there = _slices_and_presence(batch)
-        return self._low_of_patients(self.encoder.low_features(slices), there)
+        slices, there = slices_and_presence(batch)
+        return low_of_patients(self.encoder.low_features(slices), there)
 
     def forward(self, batch: Tensor) -> Outputs:
         """Return the outputs for volumes as views give them: (B, S, C + 1, H, W), the last channel for presence."""
-        slices, there = _slices_and_presence(batch)
+        slices, there = slices_and_presence(batch)
         low, described = self.encoder.features(slices)
         high = masked_mean(self.attention(described.view(*there.shape, -1), there), there)
-        return Outputs(self._low_of_patients(low, there), high, self.head(high).squeeze(1))
-
-    def _low_of_patients(self, low: Tensor, there: Tensor) -> Tensor:
-        stacked = low.reshape(*there.shape, *low.shape[1:])
-        return stacked * there[:, :, None, None, None].to(low.dtype)
+        return Outputs(low_of_patients(low, there), high, self.head(high).squeeze(1))
 
 
 class SliceAttention(nn.Module):
@@ -367,6 +363,12 @@ class SliceAttention(nn.Module):
         return slices + answer
 
 
+def low_of_patients(low: Tensor, there: Tensor) -> Tensor:
+    """Low features of all slices as those of their patients, 0 for slices that are not there."""
+    stacked = low.reshape(*there.shape, *low.shape[1:])
+    return stacked * there[:, :, None, None, None].to(low.dtype)
+
+
 def masked_mean(slices: Tensor, there: Tensor) -> Tensor:
     """The mean over the slices (B, S, width) that are there."""
     weight = there.to(slices.dtype).unsqueeze(2)
@@ -383,7 +385,7 @@ def stand_ins(there: Tensor) -> Tensor:
     return torch.where(there, places, found)
 
 
-def _slices_and_presence(batch: Tensor) -> tuple[Tensor, Tensor]:
+def slices_and_presence(batch: Tensor) -> tuple[Tensor, Tensor]:
     """All slices of all patients (B * S, C, H, W), with stand-ins, and which of them are there (B, S)."""
     patients, count = batch.shape[:2]
     there = batch[:, :, -1, 0, 0] > 0

@@ -18,8 +18,10 @@ from splitpu.errors import InputError
 from splitpu.networks import pretrained
 from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesResNet18, SmallCNN
 from splitpu.networks.custom import as_backbone
-from splitpu.networks.encoders import KINDS, USUAL_ENCODER, is_encoder, weights_installed
+from splitpu.networks.encoders import KINDS, TUNED, USUAL_ENCODER, encoder, is_encoder, is_tuned, weights_installed
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, read_pretrained
+from splitpu.networks.tuned import TunedLite, tuned_maker
+from splitpu.types import Array
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
 FEW_IMAGES = 2_000  # fewer than that are few
@@ -63,6 +65,8 @@ def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
     """Build a network by name for samples of one shape, (d,), (H, W, C) or (S, H, W, C), by which "auto" chooses."""
     if name == "auto":
         name = choose_network(input_shape)
+    if is_tuned(name):
+        return TunedLite(name, input_shape)
     if name not in _BUILDERS:
         raise unknown_name("network", name, ("auto", *_BUILDERS))
     if len(input_shape) == 1 and name not in _VECTOR_NETWORKS:
@@ -96,12 +100,13 @@ def network_recipe(
     *,
     rows: int = FEW_IMAGES,
     on_cpu: bool = False,
+    features: Array | None = None,
 ) -> NetworkRecipe:
     """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
 
     A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
     a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18, be it a whole
-    network or the part of one that looks at slices.
+    network or the part of one that looks at slices. `features`, the rows, standardise what a pretrained network says.
     """
     shape = preprocessing.shape
     if layers is not None and (weights is not None or isinstance(backbone, str)):
@@ -115,6 +120,9 @@ def network_recipe(
             return NetworkRecipe(name, lambda: _refuse_training(name))
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
             build_network(name, shape)
+        if is_tuned(name):
+            mark = cache(lambda: encoder(name.removeprefix(TUNED)).fingerprint)
+            return NetworkRecipe(name, tuned_maker(name, preprocessing, features), mark)
         return NetworkRecipe(name, lambda: build_network(name, shape))
     named = isinstance(layers, tuple | list) and all(isinstance(name, str) for name in layers)
     if layers is not None and (not named or len(layers) != 2):
@@ -158,7 +166,7 @@ def chosen_backbone(
     """
     if features == "trained":
         if is_encoder(backbone):
-            raise InputError(f"features of {backbone} are frozen, not trained: leave out one of the two")
+            raise InputError(f"features of {backbone} are frozen or tuned, not trained: leave out one of the two")
         return backbone
     if features == "frozen":
         if len(shape) == 1:

@@ -22,7 +22,7 @@ _STAGES = (
     (5, 2, 6, 192, 4),
     (3, 1, 6, 320, 1),
 )
-_MIDDLE = (4, 5)  # stages whose channels are listened to
+MIDDLE = (4, 5)  # stages whose channels are listened to
 _STEM, _HEAD = 32, 1280  # channels, the same for every size
 _CHANNELS_BY = 8  # widened channels are rounded to a multiple of it
 _LEAST_KEPT = 0.9  # of the channels, by that rounding
@@ -56,18 +56,23 @@ class SameConvolution(nn.Conv2d):
         super().__init__(inside, outside, kernel, stride, groups=groups)
         self.side, self.step = kernel, stride
 
+    def weights(self) -> tuple[Tensor, Tensor | None]:
+        """What is convolved with, and what is added."""
+        return self.weight, self.bias
+
     def forward(self, batch: Tensor) -> Tensor:
         """Convolve, after padding each axis by what it lacks."""
+        weight, bias = self.weights()
         if self.side == 1:
-            return super().forward(batch)
+            return functional.conv2d(batch, weight, bias, self.stride, groups=self.groups)
         down, across = (
             max((math.ceil(length / self.step) - 1) * self.step + self.side - length, 0) for length in batch.shape[-2:]
         )
         if down % 2 == 0 and across % 2 == 0:  # torch pads such on the way, without a copy
             half = (down // 2, across // 2)
-            return functional.conv2d(batch, self.weight, self.bias, self.stride, half, groups=self.groups)
+            return functional.conv2d(batch, weight, bias, self.stride, half, groups=self.groups)
         padded = functional.pad(batch, (across // 2, across - across // 2, down // 2, down - down // 2))
-        return super().forward(padded)
+        return functional.conv2d(padded, weight, bias, self.stride, groups=self.groups)
 
 
 class InvertedBlock(nn.Module):
@@ -99,6 +104,7 @@ class EfficientNetLite(nn.Module):
         super().__init__()
         self.middle = middle
         self.ends: dict[int, int] = {}  # number of the last block of each stage that is listened to -> its channels
+        self.stages: list[int] = []  # of every block
         self.stem = SameConvolution(3, _STEM, 3, 2)
         self.blocks = nn.ModuleList()
         inside, last = _STEM, len(_STAGES) - 1
@@ -108,8 +114,9 @@ class EfficientNetLite(nn.Module):
             repeated = count if stage in (0, last) else math.ceil(count * size.deeper)
             for nth in range(repeated):
                 self.blocks.append(InvertedBlock(inside, outside, kernel, stride if nth == 0 else 1, widening))
+                self.stages.append(stage)
                 inside = outside
-            if stage in _MIDDLE:
+            if stage in MIDDLE:
                 self.ends[len(self.blocks) - 1] = outside
         self.head = SameConvolution(inside, _HEAD)
         self.width = 2 * sum(self.ends.values()) if middle else _HEAD

@@ -28,6 +28,7 @@ Channels = tuple[float, float, float]
 
 USUAL_ENCODER = "efficientnet-lite0"
 KINDS = "efficientnet-lite0, -lite1 or -lite2, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER"
+TUNED = "tuned:"  # before a name: not frozen, but trained further
 _IMAGENET: tuple[Channels, Channels] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _USUAL_SIDE = 224
 _LAST = "/last"  # behind a name: the last channels instead of the middle ones
@@ -83,6 +84,17 @@ def is_encoder(name: object) -> bool:
         return False
     kind, _, inner = name.partition(":")
     return name.removesuffix(_LAST) in SIZES or (kind in _MAKERS and bool(inner))
+
+
+def is_tuned(name: object) -> bool:
+    """Whether a backbone's name is that of an encoder which is trained further."""
+    return isinstance(name, str) and name.startswith(TUNED)
+
+
+def encoder_of(backbone: object) -> str | None:
+    """The encoder that a backbone is, or is tuned from; None for networks of other kinds."""
+    name = backbone.removeprefix(TUNED) if isinstance(backbone, str) else ""
+    return name if is_encoder(name) else None
 
 
 def weights_installed(name: str = USUAL_ENCODER) -> bool:

@@ -164,16 +164,16 @@ def estimate_prior(
 
 def _by_order(data: PUData, seed: int, backbone: object, observer: "Observer | None") -> PriorEstimate:
     """From the order of the rows by what the model itself is made of: learners for tables, or heads on an encoder."""
-    from splitpu.networks.encoders import is_encoder  # torch only where it is needed
+    from splitpu.networks.encoders import encoder_of  # torch only where it is needed
     from splitpu.prior.from_scores import prior_from_scores
 
     if reason := too_few_rows(data):
         raise InputError(reason)
     gap = None
-    if isinstance(backbone, str) and is_encoder(backbone):
+    if encoder := encoder_of(backbone):
         from splitpu.methods.frozen_features import frozen_choice
 
-        heads = frozen_choice(data, backbone, checked_seed(seed))
+        heads = frozen_choice(data, encoder, checked_seed(seed))
         labelled, scores, numbers = heads.labelled, heads.out_of_fold, heads.numbers
         gap = heads.gap  # pictures often lie in groups, and the order of scores cannot see what is between them
     else:
@@ -401,14 +401,14 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
         warn_where_called(few)
         return replace(given, doubts=(few,))
     from splitpu.evaluation.diagnostics import check_random_labelling
-    from splitpu.networks.encoders import is_encoder
+    from splitpu.networks.encoders import encoder_of
 
     options: dict[str, Any] = {**how}
     backbone, seed = options.pop("backbone", None), how.get("seed", 0)
-    by_heads = is_encoder(backbone)
-    estimate = _by_order(data, seed, backbone, how.get("observer")) if by_heads else estimate_prior(data, **options)
+    encoder = encoder_of(backbone)  # whose frozen features say it, whether they are tuned later or not
+    estimate = _by_order(data, seed, backbone, how.get("observer")) if encoder else estimate_prior(data, **options)
     estimate = within_answers(estimate, data)
-    looked_at = _embedded(data, seed, str(backbone)) if by_heads else data
+    looked_at = _embedded(data, seed, encoder) if encoder else data
     labelling = check_random_labelling(looked_at, scores=estimate.scores, seed=seed)
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
     _must_be_of_use(estimate, data)

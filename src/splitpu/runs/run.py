@@ -19,7 +19,7 @@ from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import DiskError, InputError, MissingExtraError
 from splitpu.evaluation.metrics import if_truth_is_swapped
 from splitpu.networks.build import build_network, check_weights, same_weights
-from splitpu.networks.encoders import encoder, is_encoder
+from splitpu.networks.encoders import encoder, encoder_of, is_encoder
 from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.report.render import write_report
@@ -69,10 +69,11 @@ def begin_run(
 def check_network(backbone: str, weights: Path | None, shape: tuple[int, ...]) -> dict[str, Any] | None:
     """Refuse a network or weights that these data cannot have; gives what the request remembers of the weights."""
     start = None if weights is None else check_weights(weights, backbone, shape)
-    if is_encoder(backbone):
+    if name := encoder_of(backbone):
         if start is not None:
             raise InputError(f"--weights are for {pretrainable(shape)}, not for {backbone}; leave one of them out.")
-        encoder(backbone)  # says what is missing
+        encoder(name)  # says what is missing
+    if is_encoder(backbone):
         return None
     with torch.device("meta"):  # at no cost and without drawing weights
         build_network(pretrainable(shape) if start else backbone, shape)
