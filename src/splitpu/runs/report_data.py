@@ -235,7 +235,7 @@ def _reliability(training: Training, loaded: LoadedData, request: Request) -> tu
 
 def _reliability_rows(training: Training) -> str:
     if training.aside is None:
-        return "Every row was judged by learners that had not seen it."
+        return "Every row was judged by models that had not seen it."
     method = training.model.config.selection.calibration
     by_them = f", but by which the probabilities were calibrated ({method})" if training.model.calibration else ""
     return f"These are rows that no stage was trained on{by_them}."
