@@ -47,7 +47,7 @@ cluster:
 SITE := .venv-docs
 docs:
 	test -x $(SITE)/bin/zensical || $(PYTHON) -m venv $(SITE)
-	$(SITE)/bin/python -m pip install --quiet zensical mkdocs-material 'mkdocstrings[python]'
+	$(SITE)/bin/python -m pip install --quiet zensical mkdocs-material 'mkdocstrings[python]' ruff
 	$(SITE)/bin/zensical build --strict --clean
 
 # Every command that the pages show and that needs no GPU, cluster or download, on small files; those that take long, too.

@@ -82,6 +82,9 @@ def test_prior_split_and_sensitivity() -> None:
     row = EstimatorRow("order", 0.3, 0.2, 0.4, 0.25)
     estimate = PriorEstimate(0.3, (0.2, 0.4), "order", (row, row), {}, ())
     assert len(plots.PriorDisplay.from_estimate(estimate).ax_.get_yticks()) == 2
+    truth, labelled, scores = overlapping(2000)
+    told = plots.PriorDisplay.from_predictions(labelled, scores).estimate
+    assert told.interval[0] < truth.mean() < told.interval[1] and len(told.table) == 1
     split = plots.SplitDisplay.from_predictions(np.linspace(-3, 3, 50), np.arange(50) % 2)
     assert "easy (25)" in split.ax_.get_legend().get_texts()[0].get_text()
     rows = [{"prior": p, "positive_rate_unlabelled": p, "estimated_accuracy": None} for p in (0.2, 0.3)]

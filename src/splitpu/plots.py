@@ -18,6 +18,7 @@ from splitpu.evaluation.metrics import evaluate_pu
 from splitpu.evaluation.scikit_learn import decisions
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.prior.estimate import EstimatorRow, PriorEstimate
+from splitpu.prior.from_scores import prior_from_scores
 from splitpu.types import Flags, Floats
 from splitpu.utils.arrays import checked_scores
 
@@ -149,9 +150,28 @@ class PriorDisplay(_Display):
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> "PriorDisplay":
         """Of the prior that a fitted classifier was trained with; an interval if it was estimated then."""
         prior = _fitted(estimator, "prior_")
-        low, high = getattr(estimator, "prior_interval_", None) or (prior, prior)
-        row = EstimatorRow(type(estimator).__name__, prior, low, high, prior)
-        return cls(PriorEstimate(prior, (low, high), row.name, (row,), {}, ())).plot(ax)
+        interval = getattr(estimator, "prior_interval_", None) or (prior, prior)
+        return cls._of_one(type(estimator).__name__, prior, interval, ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        labelled: npt.ArrayLike,
+        decision: npt.ArrayLike,
+        *,
+        scenario: Scenario = "single-training-set",
+        name: str = "the order of scores",
+        ax: Any = None,
+    ) -> "PriorDisplay":
+        """Of what decisions on rows that the model was not trained on say of the prior, by their order alone."""
+        known, scores = _known_and(labelled, decision)
+        told = prior_from_scores(scores, known, scenario=scenario)
+        return cls._of_one(name, told.value, told.interval, ax)
+
+    @classmethod
+    def _of_one(cls, name: str, prior: float, interval: tuple[float, float], ax: Any) -> "PriorDisplay":
+        row = EstimatorRow(name, prior, *interval, prior)
+        return cls(PriorEstimate(prior, interval, name, (row,), {}, ())).plot(ax)
 
     def _draw(self, ax: Any, style: dict[str, Any]) -> None:
         rows = self.estimate.table

@@ -59,8 +59,8 @@ class Training:
 
     @property
     def out_of_fold(self) -> Floats | None:
-        """Of learners, every training row's final decision and naive logit, by learners that had not seen it."""
-        if self.model.network_name != LEARNER:
+        """Of learners and heads, every training row's final decision and naive logit, by those that had not seen it."""
+        if self.model.network_name != LEARNER and self.result.learners is None:
             return None
         return np.stack([row_decisions(self, self.result.final), self.result.base.logits.double().cpu().numpy()])
 
@@ -347,7 +347,8 @@ def models_of(training: Training) -> list[tuple[str, Teacher]]:
     result = training.result
     if result.learners is not None:  # what is not shipped is in the table of learners, and not a model
         base, shipped = result.learner_names
-        return [(f"base: {base}", result.base), *((f"shipped: {shipped}", r.student) for r in result.rounds if r.taken)]
+        base = "base" if base == "base" else f"base: {base}"  # heads on frozen features have no other names
+        return [(base, result.base), *((f"shipped: {shipped}", r.student) for r in result.rounds if r.taken)]
     names = (f"round {r.number} student{'' if r.taken else ', not taken'}" for r in result.rounds)
     return [("base", result.base), *zip(names, (r.student for r in result.rounds), strict=True)]
 

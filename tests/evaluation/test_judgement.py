@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from splitpu.evaluation.judgement import counted, counted_curves, estimated, estimated_curves, too_good
-from splitpu.evaluation.metrics import PUFigure
+from splitpu.evaluation.metrics import PUFigure, evaluate_pu
 
 
 def drawn(rows: int, prior: float, seed: int, distance: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
@@ -120,5 +120,8 @@ def test_estimated_curves_hold_the_truth_and_know_less_with_a_doubtful_prior(sce
     for name, true in true_curves(truth[:6000], scores[:6000], sure["roc"].x).items():
         inside = (sure[name].low - 0.02 <= true) & (true <= sure[name].high + 0.02)
         assert inside[20:190].mean() > 0.9, name
+        single = evaluate_pu(scores[labelled], scores[~labelled], 0.3, scenario=scenario)
+        figure = single["roc_auc" if name == "roc" else "average_precision"].value
+        assert sure[name].area == pytest.approx(figure, abs=0.02), "no other figure than in tables"
         width = [float((one[name].high - one[name].low).mean()) for one in (sure, unsure)]
         assert width[1] > 1.2 * width[0], name

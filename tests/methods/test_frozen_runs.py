@@ -88,6 +88,10 @@ def test_from_folders_to_figures(timm: None, tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "run" / "report.html").exists() and (tmp_path / "said.csv").exists()
     told = json.loads((tmp_path / "run" / "result.json").read_text())["learners"]
     assert [one["learner"] for one in told if one["chosen"]] == ["student"]  # whose scores lie in two groups
+    untested = [*asked[:5], "--out", f"{run}-untested", "--prior", "0.5", "--backbone", NAME, "--features", "frozen"]
+    assert main([*untested, "--device", "cpu"]) == 0  # judged by heads that had not seen the row
+    figures = json.loads(Path(f"{run}-untested", "result.json").read_text())["figures"]
+    assert figures["accuracy"]["low"] > 0.6 and main(["evaluate", f"{run}-untested"]) == 0
     capsys.readouterr()
     assert main(["export", run]) == 2 and "pass on the run folder" in capsys.readouterr().err
 

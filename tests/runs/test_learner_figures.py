@@ -54,7 +54,7 @@ def test_the_answer_of_fit_shows_learners_and_figures(run: Path, capsys: Capture
 def test_the_page_shows_the_same(run: Path) -> None:
     page = (run / "report.html").read_text()
     assert 'id="learners"' in page and 'id="curves"' not in page and "How right the final model is" in page
-    assert "Every row was judged by learners that had not seen it" in page and "training rows" not in page
+    assert "Every row was judged by models that had not seen it" in page and "training rows" not in page
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from splitpu.utils.reading import Guarded
 from splitpu.utils.text import printable
 from splitpu.utils.warnings import worth_repeating
 
-_WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken
+_WHOLE_NUMBERS = 14  # characters, as of an interval; longer cells are words, which may be broken
 _WHOLE_NAMES = 30  # characters; longer names in the first column are paths, which may be broken, too
 _ENDINGS = (".csv", ".txt", ".parquet", "")
 _PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "true_rate", "positive_rate_unlabelled"}

@@ -226,20 +226,20 @@ class LongRun(Observer):
     timed: tuple[str, int] | None = None  # of the first stage the second epoch; later stages take other times
 
     def guess(self) -> float:
-        """Seconds that training may take on this CPU, before its first epoch: from the second of two steps tried."""
+        """Seconds that training may take on this CPU, before its first epoch: from steps tried after a slow one."""
         data = self.data
         size = min(len(data), max(_FEWEST_TRIED, _VALUES_TRIED // math.prod(self.data.features.shape[1:])))
         preprocessing = Preprocessing.fit(data.features)
         recipe = network_recipe(self.backbone, preprocessing, rows=len(data), on_cpu=True)
         raw = torch.from_numpy(np.array(data.features[:size]))
-        views, took = Views(preprocessing, self.config.views, "cpu"), 0.0
+        views, seconds = Views(preprocessing, self.config.views, "cpu"), list[float]()
         with seeded(0, "pace"):
             network = recipe.build().train()
-            for _ in range(2):
+            for _ in range(3):
                 started = time.monotonic()
                 network(views.weak(raw, torch.Generator().manual_seed(0))).logit.sum().backward()
-                took = time.monotonic() - started
-        return whole_run_seconds(self.config, len(data), len(data.positives), took / size * len(data))
+                seconds.append(time.monotonic() - started)
+        return whole_run_seconds(self.config, len(data), len(data.positives), min(seconds[1:]) / size * len(data))
 
     def stage_started(self, stage: Stage, done: int) -> None:
         """Only the first stage is timed, and of it no epoch that was restored."""
@@ -502,7 +502,7 @@ def train_and_show(
                 pace = LongRun(folder.config(), loaded.data, display.note, request.backbone, from_files, on_cpu)
                 trained = loaded.data.kind != "vectors" and not is_encoder(request.backbone) and not request.weights
                 if on_cpu and trained and not folder.checkpoints.exists():
-                    display.say(f"training: about {length_in_words(pace.guess())}, as far as two steps can tell")
+                    display.say(f"training: about {length_in_words(pace.guess())}, as far as three steps can tell")
                 runtime = Runtime(observer=ObserverList(display, pace, *loggers, stop=stop.wanted), world=world)
                 result = carry_out(folder, request, loaded, runtime=runtime, note=display.note)
                 for logger in loggers:

@@ -161,7 +161,8 @@ class CountedEpochs(Observer):
         self._watch, self._stop, self._what = watch, stop, what
 
     def epoch_done(self, record: EpochRecord) -> None:
-        self._watch(f"{self._what}{record.stage}, epochs", record.epoch - bool(self._what), record.epochs)
+        if not self._what or record.epoch < record.epochs:
+            self._watch(f"{self._what}{record.stage}, epochs", record.epoch, record.epochs)
 
     def watch(self, what: str, done: int, of: int) -> None:
         self._watch(what, done, of)

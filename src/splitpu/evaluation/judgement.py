@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.evaluation import ranking
-from splitpu.evaluation.calibration import ScoreCells, Spread
+from splitpu.evaluation.calibration import ScoreCells, Spread, monotone_spread
 from splitpu.evaluation.metrics import PUEvaluation, PUFigure, evaluate_pu
 from splitpu.prior.from_scores import FEWEST_POSITIVES, FEWEST_UNLABELLED, in_population
 from splitpu.types import Flags, Floats
@@ -81,6 +81,11 @@ class Curve(NamedTuple):
     high: Floats
     area: float  # that the curve is usually told by
 
+    def beside(self, other: "Curve") -> "Curve":
+        """The mean of two readings of one curve."""
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Curve(self.x, (self.y + other.y) / 2, low, high, (self.area + other.area) / 2)
+
 
 GRID = np.linspace(0.0, 1.0, 201)
 _BAND = (2.5, 97.5)  # percent
@@ -97,14 +102,15 @@ def estimated_curves(
 ) -> dict[str, Curve]:
     """`roc` (true over false positive rate) and `precision_recall` as P, U and the prior imply them.
 
-    What of a cell of scores is negative is the count of U less its share of positives, made to rise: splitting cells by
-    rising odds, as single figures do, draws precision too high where classes overlap (docs/LOG.md).
+    What of a cell of scores is negative is told in two ways, as for single figures: by the count of U less its share of
+    positives, made to rise, and by rising odds. The lines are the means of both, the bands hold both.
     """
     sample, rng = (int(labelled.sum()), int((~labelled).sum()), scenario), np.random.default_rng(seed)
     shares = ranking.shares_of_unlabelled(prior, prior_interval, sample, rng)
     weights = ScoreCells.of(decision[labelled], decision[~labelled]).weights(ranking.DRAWS, rng)
-    spreads = [_less_positives(of_p, of_u, share) for of_p, of_u, share in zip(*weights, shares, strict=True)]
-    return _curves(spreads, [in_population(share, *sample) for share in shares.tolist()])
+    rows, priors = [*zip(*weights, shares, strict=True)], [in_population(share, *sample) for share in shares.tolist()]
+    counts, odds = (_curves([read(*row) for row in rows], priors) for read in (_less_positives, monotone_spread))
+    return {name: one.beside(odds[name]) for name, one in counts.items()}
 
 
 def counted_curves(truth: npt.ArrayLike, decision: Floats) -> dict[str, Curve]:

@@ -3,6 +3,7 @@
 A figure that the rows cannot give is None, never NaN."""
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.data.pudata import check_interval, check_prior_of_sample
+from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.calibration import ScoreCells, Spread, monotone_spread, sigmoid
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_scores, checked_seed, warn_of_probabilities
@@ -112,8 +114,8 @@ class PUEvaluation(Mapping[str, PUFigure]):
         }
 
     def _repr_html_(self) -> str:
-        names = ("value", "low", "high", "always_negative")
-        return html_table(("", *names), ([name, *figure[:4]] for name, figure in self.items()))
+        width = 4 if any(figure.always_negative is not None for figure in self.values()) else 3
+        return html_table(("", *PUFigure._fields[:width]), ([name, *one[:width]] for name, one in self.items()))
 
     def __getitem__(self, name: str) -> PUFigure:
         return self.figures[name]
@@ -209,6 +211,9 @@ def evaluate_pu(
     pooled = _mean_precision(positive, unlabelled, prior, scenario)
     precise = np.array([one.average_precision(float(at)) for one, at in zip(spreads, priors, strict=True)])
     figures["average_precision"] = _figure(precise + (pooled - precise[0]) / 2, [pooled, float(precise[0])])
+    if intervals and figures["roc_auc"].high < 0.5 - _CLEARLY_BELOW:
+        wrong = f"positives rank below unlabelled rows (ROC AUC {figures['roc_auc'].value:.2f})"
+        warnings.warn(f"{wrong}: are the labels swapped, or is the sign of the decision?", SplitPUWarning, stacklevel=2)
     # The risk over the population: its part that is unlabelled is known, its labelled part is positive.
     alarm = float(sigmoid(unlabelled).mean() - share_in_u * sigmoid(positive).mean())
     nnpu = prior * sigmoid(-positive).mean() + max((1 - prior) / max(1 - share_in_u, 1e-9) * alarm, 0.0)

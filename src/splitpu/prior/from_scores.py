@@ -59,9 +59,9 @@ class ScoredPrior:
         low, high = self.interval
         if self.all_labelled:
             return (
-                "practically every positive is labelled already, or the labelled ones are not typical of the "
-                f"positives: the {self.positives} labelled rows are {low:.2g} of all rows, and at most {high:.2g} look "
-                "positive"
+                "practically every positive is labelled already, the labelled ones are not typical of the positives, "
+                f"or 1 and 0 are swapped: the {self.positives} labelled rows are {low:.2g} of all rows, and at most "
+                f"{high:.2g} look positive"
             )
         if self.at_most:
             return (

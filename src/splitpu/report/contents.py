@@ -79,6 +79,7 @@ class ReportData:
     prior_table: Sequence[Mapping[str, Any]] = ()  # name, value, low, high of every estimator, the used one first
     reliability: Sequence[Mapping[str, float]] = ()  # low, high, share, promised, estimated of every bin
     reliability_rows: str = ""  # the sentence that says which rows these are
+    for_f1: bool = False  # cut where the highest F1 is expected, not at the prior
     final: str = ""  # the name among the figures of the model that predicts; the last one if not given
     judged: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # figures of the final model
     judged_notes: Sequence[str] = ()  # what they rest on, or why there are none
@@ -141,5 +142,5 @@ def environment() -> Environment:
     made.filters |= {"percent": percent, "counted": count, "decimal": decimal, "probability": probability}
     made.filters |= {"f1": "{:.1f}".format, "f2": "{:.2f}".format, "g": "{:g}".format, "shorten": shorten}
     made.filters["figure"] = lambda value: MISSING if value is None else f"{value:.3f}"
-    made.tests["finite"] = math.isfinite
+    made.tests |= {"finite": math.isfinite, "in_top": lambda figure: "@" in figure}
     return made

@@ -147,7 +147,8 @@ def advice(report: ReportData) -> list[tuple[str, str]]:
         say("chance", low=decimal(least), high=decimal(most))
     if accuracy <= of_none:
         beside = "below" if at_most < of_none else "no better than"
-        say("decisions", accuracy=percent(accuracy), beside=beside, none=percent(of_none))
+        fewer = "; --set threshold=prior calls fewer of them positive" if report.for_f1 else ""
+        say("decisions", accuracy=percent(accuracy), beside=beside, none=percent(of_none), fewer=fewer)
     if moved is not None and moved["verb"] == "fell":
         say("fell", **moved)
     elif report.rounds and not any(one.taken for one in report.rounds):

@@ -21,7 +21,7 @@ from splitpu.errors import InputError
 from splitpu.evaluation.calibration import reliability
 from splitpu.evaluation.metrics import most_doubtful
 from splitpu.learners.learner_networks import LearnerBackbone
-from splitpu.methods.registry import find_method, sections_in_use
+from splitpu.methods.registry import find_method, sections_in_use, uses_learners
 from splitpu.prior.estimate import prior_in_words
 from splitpu.report.contents import WORDS, ReportData, RoundReport, Sample
 from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder
@@ -79,6 +79,7 @@ def report_data(
         prior_table=tuple((request.prior_estimate or {}).get("table", ())),
         reliability=_reliability(training, loaded, request),
         reliability_rows=_reliability_rows(training),
+        for_f1=uses_learners(config) and config.threshold == "f1",
         final=result["final"],
         calibrated=training.model.calibration is not None,
         judged=result.get("figures", {}),
@@ -234,7 +235,7 @@ def _reliability(training: Training, loaded: LoadedData, request: Request) -> tu
 
 def _reliability_rows(training: Training) -> str:
     if training.aside is None:
-        return "Every row was judged by learners that had not seen it."
+        return "Every row was judged by models that had not seen it."
     method = training.model.config.selection.calibration
     by_them = f", but by which the probabilities were calibrated ({method})" if training.model.calibration else ""
     return f"These are rows that no stage was trained on{by_them}."
@@ -248,6 +249,11 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         rows = f"{len(aside.positives):,} of the labelled and {len(aside.unlabelled):,} of the unlabelled"
         kept_out = {"Kept out of the training": rows}
     members = f", an ensemble of {model.config.members} members" if model.config.members > 1 else ""
+    of_networks = {
+        "Network": f"{model.network_name}{members}",
+        "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),
+        "Warm-up": _warmup_in_words(model.config.warmup),
+    }
     return {
         "Data": loaded.description,
         "Rows": f"{len(data):,} {data.kind} ({shape})",
@@ -258,9 +264,7 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Scenario": data.scenario,
         "Prior": prior_in_words(request.prior, request.prior_interval, prior_source(request)),
         "Method": find_method(model.config.method).title,
-        "Network": f"{model.network_name}{members}",
-        "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),
-        "Warm-up": _warmup_in_words(model.config.warmup),
+        **({"Learner": model.config.learner} if uses_learners(model.config) else of_networks),
         "Preset": request.preset,
         "Seed": str(request.seed),
     }

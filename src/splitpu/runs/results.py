@@ -35,7 +35,7 @@ _ABOUT_SKIPPED = ("name", "why", "bad")
 KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
 ON_TEST_ROWS = "counted on the test rows"
 ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
-OUT_OF_FOLD = "estimated out of fold: every row was judged by learners that had not seen it"
+OUT_OF_FOLD = "estimated out of fold: every row was judged by models that had not seen it"
 ON_ROWS_ASIDE = "estimated from the rows that were kept out of the training"
 CHOSEN_BY_THEM = "; epochs or probabilities may have been chosen by them"
 
