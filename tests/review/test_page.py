@@ -117,13 +117,15 @@ def test_thirty_answers_by_keyboard(make, kind: str, tmp_path: Path) -> None:
             browser.wait(lambda: browser.run("return document.querySelector('#stage img').naturalWidth") in (24, 16))
         # A phone, in the dark, and the grid.
         browser.dark()
-        browser.size(500, 850)
+        browser.phone()
         width = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]")
         assert width[0] <= width[1]
         shot(browser, f"{kind}-phone")
         browser.press("g")
         browser.wait(lambda: browser.run("return document.querySelectorAll('#grid button').length") > 1)
         shot(browser, f"{kind}-grid")
+        assert kind != "table" or "age: " in browser.text("#grid")
+        assert browser.run("return [...document.querySelectorAll('[data-answer]')].every((one) => one.disabled)")
         server.stop()
         assert len((run.path / "answers.csv").read_text().splitlines()) >= 31
 

@@ -44,6 +44,7 @@ def test_answers_are_on_disk_and_come_back(table: RunFolder) -> None:
     status, found = ask(server, "list?count=3")
     assert status == 200 and found["total"] == 60 and len(found["samples"]) == 3 and found["reviewer"] == "ann"
     rows = [one["index"] for one in found["samples"]]
+    assert [value.split(":")[0] for value in found["samples"][0]["values"]] == ["id", "age", "size"]
     for row, word in zip(rows, ("positive", "negative", "skip"), strict=True):
         status, progress = ask(server, "answer", {"index": row, "answer": word})
         assert status == 200
@@ -143,7 +144,10 @@ def test_pictures_are_those_of_the_run_and_slices_can_be_scrolled(tmp_path: Path
     assert status == 200 and shown == ask(server, f"picture/{row}")[1]
     server = served(volumes)
     row = server.review.rows[0]
-    assert ask(server, f"sample/{row}")[1]["slices"] == 6
+    assert ask(server, f"sample/{row}")[1]["slices"] == 6 and ask(server, f"sample/{row}")[1]["middle"] == 3
+    assert ask(server, "list")[1]["samples"][0]["values"] == []
+    server.review.samples.data.features[row][:3] = 0  # slices that show nothing
+    assert ask(server, f"sample/{row}")[1]["middle"] == 4
     slices = [ask(server, f"picture/{row}?at={at}")[1] for at in (0, 3, 5, 99)]
     assert slices[0] != slices[1] and slices[2] == slices[3]
 

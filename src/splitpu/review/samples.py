@@ -104,13 +104,13 @@ class Samples:
     def kind(self) -> str:
         return {"images": "image", "volumes": "volume"}.get(self.data.kind, "record")
 
-    def slices(self, row: int) -> int:
-        """Of a volume, how many slices are there."""
+    def slices(self, row: int) -> tuple[int, int]:
+        """Of a volume, how many slices are there, and the middle one of those that show anything."""
         if self.kind != "volume":
-            return 1
+            return 1, 0
         volume = self.data.features[row]
         there = np.flatnonzero(volume.reshape(len(volume), -1).any(axis=1))
-        return int(there[-1]) + 1 if len(there) else 1
+        return (int(there[-1]) + 1, int(there[len(there) // 2])) if len(there) else (1, 0)
 
     def picture(self, row: int, at: int | None = None) -> bytes:
         """A sample, or one of its slices, as PNG, as the model sees it."""
@@ -118,8 +118,8 @@ class Samples:
             raise InputError(f"row {row} is no picture")
         image = self.data.features[row]
         if self.kind == "volume":
-            count = self.slices(row)
-            image = image[min(max(count // 2 if at is None else at, 0), count - 1)]
+            count, middle = self.slices(row)
+            image = image[min(max(middle if at is None else at, 0), count - 1)]
         pixels = np.atleast_3d(self.preprocessing.pixels(image))
         return encode_png(pixels if pixels.shape[2] in (1, 3, 4) else pixels[:, :, :1])
 

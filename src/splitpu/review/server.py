@@ -53,7 +53,7 @@ class Review:
         for row in self.rows:
             if self._in_state(said.get(row), state) and wanted in self.name(row).casefold():
                 if start <= total < start + min(count, MOST_LISTED):
-                    found.append(self.brief(row, said.get(row)))
+                    found.append(self.brief(row, said.get(row)) | {"values": self.values(row)})
                 total += 1
         return {"samples": found, "total": total, "progress": self.progress(said)}
 
@@ -76,6 +76,11 @@ class Review:
         about |= {"probability": round(float(self.samples.probability[row]), 4), "mine": mine.answer if mine else None}
         return about | {"others": [{"reviewer": one.reviewer, "answer": one.answer} for one in others]}
 
+    def values(self, row: int) -> list[str]:
+        """How a record begins, for the grid."""
+        record = self.samples.written(row).items() if self.samples.kind == "record" else ()
+        return [f"{name}: {shown(one)[:80]}" for name, one in list(record)[:3]]
+
     def whole(self, row: int) -> dict[str, Any]:
         """All that is shown of a sample."""
         samples = self.samples
@@ -86,7 +91,7 @@ class Review:
             "teacher": round(float(samples.teacher[row]), 4),
             "decision": bool(samples.decision[row]),
             "why": samples.reason(row, self.order),
-            "slices": samples.slices(row),
+            **dict(zip(("slices", "middle"), samples.slices(row), strict=True)),
             "nearest": [{"index": one, "name": self.name(one)} for one in samples.nearest(row)],
         }
         if samples.kind == "record":

@@ -7,7 +7,7 @@ const make = (tag, text, name) => {
   if (name) made.className = name;
   return made;
 };
-const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
 let shown = null, grid = false, busy = false;
 let trail = [];  // of rows that were shown, for the arrows
 
@@ -108,7 +108,7 @@ function show(sample) {
   $("tools").hidden = sample.kind === "record";
   $("slice-label").hidden = sample.kind !== "volume";
   $("slice").max = sample.slices - 1;
-  $("slice").value = Math.floor(sample.slices / 2);
+  $("slice").value = sample.middle;
   if (sample.kind === "volume") slice();
   look();
   const facts = [["probability", percent(sample.probability)], ["its teacher", percent(sample.teacher)],
@@ -147,7 +147,8 @@ async function refresh() {
       const card = make("button", undefined, sample.mine || "");
       card.type = "button";
       if (shown === null || shown.kind !== "record") card.append(image(sample.index));
-      card.append(make("div", sample.name), make("div", percent(sample.probability)));
+      card.append(make("h3", sample.name), make("div", percent(sample.probability)));
+      for (const value of sample.values) card.append(make("div", value, "words"));
       card.addEventListener("click", async () => { grid = false; marks(); show(await ask(`sample/${sample.index}`)); });
       return card;
     }));
@@ -192,7 +193,10 @@ async function step(by) {
   } else $("said").textContent = "there are no more";
 }
 
-function marks() { $("grid-button").setAttribute("aria-pressed", String(grid)); }
+function marks() {
+  $("grid-button").setAttribute("aria-pressed", String(grid));
+  for (const button of document.querySelectorAll("[data-answer]")) button.disabled = grid;  // it would be about none of them
+}
 
 async function carefully(work) {
   if (busy) return;
