@@ -77,7 +77,8 @@ class Samples:
                     if line["round"] == last:
                         row = int(line["index"])
                         self.teacher[row] = float(line["teacher_probability"])
-                        self.why[row] = f"{line['set']}: taught {line['taught']}, learned {line['learned']}"
+                        if line["set"] == "hard":  # to be easy is no reason to ask
+                            self.why[row] = f"hard: taught {line['taught']}, learned {line['learned']}"
         answered = set() if self.data.answers is None else {*np.flatnonzero(self.data.answers).tolist()}
         unlabelled = np.array([row for row in self.data.unlabelled.tolist() if row not in answered], dtype=np.int64)
         self.opinions = Opinions(unlabelled, self.probability[unlabelled])
