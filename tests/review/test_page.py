@@ -158,3 +158,47 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(tmp_path: Path)
         )
         assert json.dumps(browser.run(script)) == "[]"
         server.stop()
+
+
+def test_two_tabs_and_two_reviewers_do_not_overwrite_one_another(tmp_path: Path) -> None:
+    with opened_browser(tmp_path) as browser:
+        (tmp_path / "data").mkdir()
+        run = table_run(tmp_path / "data")
+        journal = Journal(run.path)
+        ann, bob = Served(run, "--as", "ann"), Served(run, "--as", "bob")
+
+        def opened(server: Served) -> int:
+            browser.go(server.address)
+            browser.wait(lambda: browser.text("#name"))
+            return int(browser.run("return shown.index"))
+
+        row = opened(ann)
+        first = browser.tab()
+        assert opened(ann) == row
+        answer(browser, "a", journal)
+        second = browser.tab(first)
+        browser.press("x")  # this tab still shows the sample as open
+        browser.wait(lambda: "another window changed it to positive" in browser.text("#said"))
+        assert journal.said()[row].verdict == "positive" and "you said" in browser.text("#opinions")
+        browser.press("x")  # now it is meant
+        browser.wait(lambda: journal.said()[row].verdict == "negative")
+        browser.tab(second)
+        assert opened(bob) == row  # who sees nothing of what ann said
+        assert "said" not in browser.text("#opinions")
+        answer(browser, "a", journal)
+        assert {who: one.answer for who, one in journal.said()[row].by.items()} == {
+            "ann": "negative",
+            "bob": "positive",
+        }
+        browser.run(
+            "document.querySelector('#state').value = 'disagreement'; "
+            "document.querySelector('#state').dispatchEvent(new Event('change'))"
+        )
+        browser.wait(lambda: "ann said" in browser.text("#opinions"))
+        browser.run(
+            "document.querySelector('#state').value = 'all'; document.querySelector('#text').value = '>67'; "
+            "document.querySelector('#text').dispatchEvent(new Event('change'))"
+        )
+        browser.wait(lambda: browser.text("#name").endswith("67"))
+        for server in (ann, bob):
+            server.stop()

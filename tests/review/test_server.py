@@ -53,6 +53,9 @@ def test_answers_are_on_disk_and_come_back(table: RunFolder) -> None:
     assert ask(server, "list?state=negative&count=9")[1]["samples"][0]["index"] == rows[1]
     assert rows[0] not in [one["index"] for one in ask(server, "list?count=100")[1]["samples"]]
     assert ask(server, "undo", {})[1]["index"] == rows[2]
+    late = {"index": rows[0], "answer": "negative", "known": None}  # from a window that shows it as open
+    status, said = ask(server, "answer", late)
+    assert status == 400 and "another window changed it to positive" in said["error"]
     other = served(table, "bob")  # sees nothing of ann's answer before giving one
     assert ask(other, f"sample/{rows[0]}")[1]["others"] == []
     ask(other, "answer", {"index": rows[0], "answer": "negative"})

@@ -100,10 +100,13 @@ class Review:
                 near["record"] = {name: shown(one) for name, one in samples.written(near["index"]).items()}
         return found
 
-    def answer(self, row: int, answer: str) -> None:
-        """Have an answer on disk."""
+    def answer(self, row: int, answer: str, known: str | None) -> None:
+        """Have an answer on disk; `known` is what the page believes was answered before."""
         if row not in self.places:
             raise InputError(f"row {row} is not asked about: it is labelled, or there is none")
+        mine = self.brief(row, self.journal.said().get(row))["mine"]
+        if mine != known:
+            raise InputError(f"another window changed it to {mine or 'not answered'}: answer again if that is wrong")
         why = self.samples.reason(row, self.order)
         self.journal.add(Entry(row, self.samples.names[row], answer, self.reviewer, self.order, why))  # type: ignore[arg-type]
         self.write_table()
@@ -193,7 +196,7 @@ class _Handler(LocalHandler):
         if path == "answer":
             if type(sent.get("index")) is not int or sent.get("answer") not in ("positive", "negative", "skip"):
                 raise ValueError("send an index and an answer: positive, negative or skip")
-            review.answer(sent["index"], sent["answer"])
+            review.answer(sent["index"], sent["answer"], sent.get("known"))
             return self.send(HTTPStatus.OK, review.progress())
         if path == "undo":
             taken = review.journal.undo(review.reviewer, review.order)

@@ -163,7 +163,12 @@ async function answer(word) {
   if (grid) $("said").textContent = "open a sample of the grid to answer about it";
   if (!shown || grid) return;
   const row = shown.index, name = shown.name;
-  progress(await ask("answer", { index: row, answer: word }));  // on disk when this returns
+  try {
+    progress(await ask("answer", { index: row, answer: word, known: shown.mine }));  // on disk when this returns
+  } catch (error) {
+    await ask(`sample/${row}`).then(show, () => {});  // another window may have answered, or the server is gone
+    throw error;
+  }
   trail.push(row);
   $("said").textContent = `${name}: ${word}`;
   if ($("state").value === "open") await next();
