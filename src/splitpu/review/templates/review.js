@@ -139,7 +139,7 @@ async function next() {
 }
 
 async function refresh() {
-  const found = await ask(query(0, grid ? 60 : 1));
+  const found = await ask(grid ? `${query(0, 60)}&grid=1` : query(0, 1));
   $("who").textContent = `as ${found.reviewer}, order: ${found.order}`;
   progress(found);
   if (grid) {
@@ -189,9 +189,8 @@ async function step(by) {
     if (row !== undefined) show(await ask(`sample/${row}`));
     return;
   }
-  const found = await ask(query(0, 200));
-  const at = found.samples.findIndex((sample) => shown && sample.index === shown.index);
-  const one = found.samples[at + by];
+  const found = await ask(shown ? `${query(by, 1)}&beside=${shown.index}` : query(0, 1));
+  const one = found.samples[0];
   if (one) {
     if (shown && by > 0) trail.push(shown.index);
     show(await ask(`sample/${one.index}`));
