@@ -55,6 +55,18 @@ class Browser:
     def size(self, width: int, height: int) -> None:
         self._ask("window/rect", {"width": width, "height": height})
 
+    def tab(self, name: str | None = None) -> str:
+        """Open a tab, or go back to one; gives the name of the tab that was left."""
+        left = str(self._ask("window"))
+        name = name or self._ask("window/new", {"type": "tab"})["handle"]
+        self._ask("window", {"handle": name})
+        return left
+
+    def phone(self, width: int = 360, height: int = 740) -> None:
+        """A phone's screen: windows cannot be made so narrow."""
+        how = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
+        self._ask("goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": how})
+
     def dark(self, on: bool = True) -> None:
         features = [{"name": "prefers-color-scheme", "value": "dark" if on else "light"}]
         self._ask("goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}})

@@ -117,13 +117,15 @@ def test_thirty_answers_by_keyboard(make, kind: str, tmp_path: Path) -> None:
             browser.wait(lambda: browser.run("return document.querySelector('#stage img').naturalWidth") in (24, 16))
         # A phone, in the dark, and the grid.
         browser.dark()
-        browser.size(500, 850)
+        browser.phone()
         width = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]")
         assert width[0] <= width[1]
         shot(browser, f"{kind}-phone")
         browser.press("g")
         browser.wait(lambda: browser.run("return document.querySelectorAll('#grid button').length") > 1)
         shot(browser, f"{kind}-grid")
+        assert kind != "table" or "age: " in browser.text("#grid")
+        assert browser.run("return [...document.querySelectorAll('[data-answer]')].every((one) => one.disabled)")
         server.stop()
         assert len((run.path / "answers.csv").read_text().splitlines()) >= 31
 
@@ -156,3 +158,47 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(tmp_path: Path)
         )
         assert json.dumps(browser.run(script)) == "[]"
         server.stop()
+
+
+def test_two_tabs_and_two_reviewers_do_not_overwrite_one_another(tmp_path: Path) -> None:
+    with opened_browser(tmp_path) as browser:
+        (tmp_path / "data").mkdir()
+        run = table_run(tmp_path / "data")
+        journal = Journal(run.path)
+        ann, bob = Served(run, "--as", "ann"), Served(run, "--as", "bob")
+
+        def opened(server: Served) -> int:
+            browser.go(server.address)
+            browser.wait(lambda: browser.text("#name"))
+            return int(browser.run("return shown.index"))
+
+        row = opened(ann)
+        first = browser.tab()
+        assert opened(ann) == row
+        answer(browser, "a", journal)
+        second = browser.tab(first)
+        browser.press("x")  # this tab still shows the sample as open
+        browser.wait(lambda: "another window changed it to positive" in browser.text("#said"))
+        assert journal.said()[row].verdict == "positive" and "you said" in browser.text("#opinions")
+        browser.press("x")  # now it is meant
+        browser.wait(lambda: journal.said()[row].verdict == "negative")
+        browser.tab(second)
+        assert opened(bob) == row  # who sees nothing of what ann said
+        assert "said" not in browser.text("#opinions")
+        answer(browser, "a", journal)
+        assert {who: one.answer for who, one in journal.said()[row].by.items()} == {
+            "ann": "negative",
+            "bob": "positive",
+        }
+        browser.run(
+            "document.querySelector('#state').value = 'disagreement'; "
+            "document.querySelector('#state').dispatchEvent(new Event('change'))"
+        )
+        browser.wait(lambda: "ann said" in browser.text("#opinions"))
+        browser.run(
+            "document.querySelector('#state').value = 'all'; document.querySelector('#text').value = '>67'; "
+            "document.querySelector('#text').dispatchEvent(new Event('change'))"
+        )
+        browser.wait(lambda: browser.text("#name").endswith("67"))
+        for server in (ann, bob):
+            server.stop()

@@ -44,14 +44,22 @@ def test_answers_are_on_disk_and_come_back(table: RunFolder) -> None:
     status, found = ask(server, "list?count=3")
     assert status == 200 and found["total"] == 60 and len(found["samples"]) == 3 and found["reviewer"] == "ann"
     rows = [one["index"] for one in found["samples"]]
+    begins = ask(server, "list?count=3&grid=1")[1]["samples"][0]["values"]
+    assert [value.split(":")[0] for value in begins] == ["id", "age", "size"]
     for row, word in zip(rows, ("positive", "negative", "skip"), strict=True):
         status, progress = ask(server, "answer", {"index": row, "answer": word})
         assert status == 200
         assert Journal(table.path).said()[row].by["ann"].answer == word  # read from the file
     assert (progress["positive"], progress["negative"], progress["skip"], progress["answered"]) == (1, 1, 1, 3)
     assert ask(server, "list?state=negative&count=9")[1]["samples"][0]["index"] == rows[1]
+    for by, row in ((1, rows[2]), (-1, rows[0])):
+        assert ask(server, f"list?state=all&beside={rows[1]}&start={by}")[1]["samples"][0]["index"] == row
+    assert ask(server, f"list?state=all&beside={rows[0]}&start=-1")[1]["samples"] == []
     assert rows[0] not in [one["index"] for one in ask(server, "list?count=100")[1]["samples"]]
     assert ask(server, "undo", {})[1]["index"] == rows[2]
+    late = {"index": rows[0], "answer": "negative", "known": None}  # from a window that shows it as open
+    status, said = ask(server, "answer", late)
+    assert status == 400 and "another window changed it to positive" in said["error"]
     other = served(table, "bob")  # sees nothing of ann's answer before giving one
     assert ask(other, f"sample/{rows[0]}")[1]["others"] == []
     ask(other, "answer", {"index": rows[0], "answer": "negative"})
@@ -143,7 +151,10 @@ def test_pictures_are_those_of_the_run_and_slices_can_be_scrolled(tmp_path: Path
     assert status == 200 and shown == ask(server, f"picture/{row}")[1]
     server = served(volumes)
     row = server.review.rows[0]
-    assert ask(server, f"sample/{row}")[1]["slices"] == 6
+    assert ask(server, f"sample/{row}")[1]["slices"] == 6 and ask(server, f"sample/{row}")[1]["middle"] == 3
+    assert ask(server, "list?grid=1")[1]["samples"][0]["values"] == []
+    server.review.samples.data.features[row][:3] = 0  # slices that show nothing
+    assert ask(server, f"sample/{row}")[1]["middle"] == 4
     slices = [ask(server, f"picture/{row}?at={at}")[1] for at in (0, 3, 5, 99)]
     assert slices[0] != slices[1] and slices[2] == slices[3]
 

@@ -77,7 +77,8 @@ class Samples:
                     if line["round"] == last:
                         row = int(line["index"])
                         self.teacher[row] = float(line["teacher_probability"])
-                        self.why[row] = f"{line['set']}: taught {line['taught']}, learned {line['learned']}"
+                        if line["set"] == "hard":  # to be easy is no reason to ask
+                            self.why[row] = f"hard: taught {line['taught']}, learned {line['learned']}"
         answered = set() if self.data.answers is None else {*np.flatnonzero(self.data.answers).tolist()}
         unlabelled = np.array([row for row in self.data.unlabelled.tolist() if row not in answered], dtype=np.int64)
         self.opinions = Opinions(unlabelled, self.probability[unlabelled])
@@ -104,13 +105,13 @@ class Samples:
     def kind(self) -> str:
         return {"images": "image", "volumes": "volume"}.get(self.data.kind, "record")
 
-    def slices(self, row: int) -> int:
-        """Of a volume, how many slices are there."""
+    def slices(self, row: int) -> tuple[int, int]:
+        """Of a volume, how many slices are there, and the middle one of those that show anything."""
         if self.kind != "volume":
-            return 1
+            return 1, 0
         volume = self.data.features[row]
         there = np.flatnonzero(volume.reshape(len(volume), -1).any(axis=1))
-        return int(there[-1]) + 1 if len(there) else 1
+        return (int(there[-1]) + 1, int(there[len(there) // 2])) if len(there) else (1, 0)
 
     def picture(self, row: int, at: int | None = None) -> bytes:
         """A sample, or one of its slices, as PNG, as the model sees it."""
@@ -118,8 +119,8 @@ class Samples:
             raise InputError(f"row {row} is no picture")
         image = self.data.features[row]
         if self.kind == "volume":
-            count = self.slices(row)
-            image = image[min(max(count // 2 if at is None else at, 0), count - 1)]
+            count, middle = self.slices(row)
+            image = image[min(max(middle if at is None else at, 0), count - 1)]
         pixels = np.atleast_3d(self.preprocessing.pixels(image))
         return encode_png(pixels if pixels.shape[2] in (1, 3, 4) else pixels[:, :, :1])
 

@@ -9,6 +9,7 @@ import hmac
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from http import HTTPStatus
 from importlib import resources
@@ -45,17 +46,24 @@ class Review:
         self.places = {row: place for place, row in enumerate(self.rows)}
         self._table_time = 0.0
 
-    def listing(self, state: str = "open", text: str = "", start: int = 0, count: int = 1) -> dict[str, Any]:
-        """The samples that are in a state and have a text in their names, a few of them; and how far the review is."""
+    def listing(self, wanted: Mapping[str, str]) -> dict[str, Any]:
+        """The samples that are in a state and have a text in their names, a few of them; and how far the review is.
+
+        Which few: `count` from `start` on, or from `start` places behind the row `beside`, where it is listed.
+        """
+        state, text = wanted.get("state", "open"), wanted.get("text", "").casefold()
+        start, count = int(wanted.get("start", 0)), int(wanted.get("count", 1))
         if state not in STATES:
             raise InputError(f"{state!r:.40} is no state of a sample: one of {', '.join(STATES)}")
-        said, wanted, found, total = self.journal.said(), text.casefold(), list[dict[str, Any]](), 0
-        for row in self.rows:
-            if self._in_state(said.get(row), state) and wanted in self.name(row).casefold():
-                if start <= total < start + min(count, MOST_LISTED):
-                    found.append(self.brief(row, said.get(row)))
-                total += 1
-        return {"samples": found, "total": total, "progress": self.progress(said)}
+        said = self.journal.said()
+        rows = [row for row in self.rows if self._in_state(said.get(row), state) and text in self.name(row).casefold()]
+        if "beside" in wanted:  # which may have left the list
+            start = start + rows.index(beside) if (beside := int(wanted["beside"])) in rows else 0
+        some = rows[start : start + min(count, MOST_LISTED)] if start >= 0 and count > 0 else []
+        found = [self.brief(row, said.get(row)) for row in some]
+        for one in found if "grid" in wanted else ():
+            one["values"] = self.values(one["index"])
+        return {"samples": found, "total": len(rows), "progress": self.progress(said)}
 
     def _in_state(self, said: Said | None, state: str) -> bool:
         mine = None if said is None else said.by.get(self.reviewer)
@@ -76,6 +84,11 @@ class Review:
         about |= {"probability": round(float(self.samples.probability[row]), 4), "mine": mine.answer if mine else None}
         return about | {"others": [{"reviewer": one.reviewer, "answer": one.answer} for one in others]}
 
+    def values(self, row: int) -> list[str]:
+        """How a record begins, for the grid."""
+        record = self.samples.written(row).items() if self.samples.kind == "record" else ()
+        return [f"{name}: {shown(one)[:80]}" for name, one in list(record)[:3]]
+
     def whole(self, row: int) -> dict[str, Any]:
         """All that is shown of a sample."""
         samples = self.samples
@@ -86,7 +99,7 @@ class Review:
             "teacher": round(float(samples.teacher[row]), 4),
             "decision": bool(samples.decision[row]),
             "why": samples.reason(row, self.order),
-            "slices": samples.slices(row),
+            **dict(zip(("slices", "middle"), samples.slices(row), strict=True)),
             "nearest": [{"index": one, "name": self.name(one)} for one in samples.nearest(row)],
         }
         if samples.kind == "record":
@@ -95,10 +108,13 @@ class Review:
                 near["record"] = {name: shown(one) for name, one in samples.written(near["index"]).items()}
         return found
 
-    def answer(self, row: int, answer: str) -> None:
-        """Have an answer on disk."""
+    def answer(self, row: int, answer: str, known: str | None) -> None:
+        """Have an answer on disk; `known` is what the page believes was answered before."""
         if row not in self.places:
             raise InputError(f"row {row} is not asked about: it is labelled, or there is none")
+        mine = self.brief(row, self.journal.said().get(row))["mine"]
+        if mine != known:
+            raise InputError(f"another window changed it to {mine or 'not answered'}: answer again if that is wrong")
         why = self.samples.reason(row, self.order)
         self.journal.add(Entry(row, self.samples.names[row], answer, self.reviewer, self.order, why))  # type: ignore[arg-type]
         self.write_table()
@@ -162,9 +178,8 @@ class _Handler(LocalHandler):
         part, _, rest = path.partition("/")
         first = {name: values[0] for name, values in query.items()}
         if part == "list":
-            start, count = int(first.get("start", 0)), int(first.get("count", 1))
-            found = review.listing(first.get("state", "open"), first.get("text", ""), max(start, 0), max(count, 0))
-            return self.send(HTTPStatus.OK, found | {"reviewer": review.reviewer, "order": review.order})
+            about = {"reviewer": review.reviewer, "order": review.order}
+            return self.send(HTTPStatus.OK, review.listing(first) | about)
         if part == "sample":
             return self.send(HTTPStatus.OK, review.whole(int(rest)))
         if part in ("picture", "original"):
@@ -188,7 +203,7 @@ class _Handler(LocalHandler):
         if path == "answer":
             if type(sent.get("index")) is not int or sent.get("answer") not in ("positive", "negative", "skip"):
                 raise ValueError("send an index and an answer: positive, negative or skip")
-            review.answer(sent["index"], sent["answer"])
+            review.answer(sent["index"], sent["answer"], sent.get("known"))
             return self.send(HTTPStatus.OK, review.progress())
         if path == "undo":
             taken = review.journal.undo(review.reviewer, review.order)

@@ -7,7 +7,7 @@ const make = (tag, text, name) => {
   if (name) made.className = name;
   return made;
 };
-const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
 let shown = null, grid = false, busy = false;
 let trail = [];  // of rows that were shown, for the arrows
 
@@ -108,7 +108,7 @@ function show(sample) {
   $("tools").hidden = sample.kind === "record";
   $("slice-label").hidden = sample.kind !== "volume";
   $("slice").max = sample.slices - 1;
-  $("slice").value = Math.floor(sample.slices / 2);
+  $("slice").value = sample.middle;
   if (sample.kind === "volume") slice();
   look();
   const facts = [["probability", percent(sample.probability)], ["its teacher", percent(sample.teacher)],
@@ -139,7 +139,7 @@ async function next() {
 }
 
 async function refresh() {
-  const found = await ask(query(0, grid ? 60 : 1));
+  const found = await ask(grid ? `${query(0, 60)}&grid=1` : query(0, 1));
   $("who").textContent = `as ${found.reviewer}, order: ${found.order}`;
   progress(found);
   if (grid) {
@@ -147,7 +147,8 @@ async function refresh() {
       const card = make("button", undefined, sample.mine || "");
       card.type = "button";
       if (shown === null || shown.kind !== "record") card.append(image(sample.index));
-      card.append(make("div", sample.name), make("div", percent(sample.probability)));
+      card.append(make("h3", sample.name), make("div", percent(sample.probability)));
+      for (const value of sample.values) card.append(make("div", value, "words"));
       card.addEventListener("click", async () => { grid = false; marks(); show(await ask(`sample/${sample.index}`)); });
       return card;
     }));
@@ -162,7 +163,12 @@ async function answer(word) {
   if (grid) $("said").textContent = "open a sample of the grid to answer about it";
   if (!shown || grid) return;
   const row = shown.index, name = shown.name;
-  progress(await ask("answer", { index: row, answer: word }));  // on disk when this returns
+  try {
+    progress(await ask("answer", { index: row, answer: word, known: shown.mine }));  // on disk when this returns
+  } catch (error) {
+    await ask(`sample/${row}`).then(show, () => {});  // another window may have answered, or the server is gone
+    throw error;
+  }
   trail.push(row);
   $("said").textContent = `${name}: ${word}`;
   if ($("state").value === "open") await next();
@@ -183,16 +189,18 @@ async function step(by) {
     if (row !== undefined) show(await ask(`sample/${row}`));
     return;
   }
-  const found = await ask(query(0, 200));
-  const at = found.samples.findIndex((sample) => shown && sample.index === shown.index);
-  const one = found.samples[at + by];
+  const found = await ask(shown ? `${query(by, 1)}&beside=${shown.index}` : query(0, 1));
+  const one = found.samples[0];
   if (one) {
     if (shown && by > 0) trail.push(shown.index);
     show(await ask(`sample/${one.index}`));
   } else $("said").textContent = "there are no more";
 }
 
-function marks() { $("grid-button").setAttribute("aria-pressed", String(grid)); }
+function marks() {
+  $("grid-button").setAttribute("aria-pressed", String(grid));
+  for (const button of document.querySelectorAll("[data-answer]")) button.disabled = grid;  // it would be about none of them
+}
 
 async function carefully(work) {
   if (busy) return;
