@@ -1,11 +1,12 @@
-"""Which learner to ship: every candidate is judged out of fold by its AUC of P against U, the best is refitted.
+"""Which learner to ship: every candidate is judged out of fold by its AUC of P against U, the best are refitted.
 
-No test label and no prior is needed for the choice. A mean of several learners is taken where it ranks better out of
-fold than the best of them, and a Split-PU student only where it beats its base, its whole procedure having been run
+No test label and no prior is needed for the choice. The best of every kind have a part in what is shipped, the smaller
+the farther they are behind, and a Split-PU student only where it beats its base, its whole procedure having been run
 again inside the folds. With many rows the choice is made on a part of them that keeps every positive it can; only the
 chosen learners see all rows.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +30,7 @@ STAGES = (20, 40, 80, 160)  # of the boosting, judged together
 WIDE = 300  # columns, beyond which trees are not tried
 TEACHER_TREES = 50
 ALIKE = 1.0  # standard errors of the difference within which two learners count as alike
-SLACK = 1e-3  # of AUC that the mean may be behind the best: less than chance makes of it
-MEMBERS = 4  # of a mean, at most
+LEAST_PART = 0.1  # of a learner beside that of the best, below which it is left out
 FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
 CERTAIN = 15.0  # how much a label that somebody gave counts beside one that is inferred
 Scored = tuple[AverageNetwork, Floats]  # with its scores out of fold
@@ -46,9 +46,14 @@ class Candidate:
     auc: Auc
     seconds: float
     scores: Floats = field(repr=False)
-    chosen: bool = False
+    part: float = 0.0  # in what is shipped, beside that of the others there
     fitted: Fitted | None = field(default=None, repr=False)
     against_base: Auc | None = None  # of a student only
+
+    @property
+    def chosen(self) -> bool:
+        """Whether it is in what is shipped."""
+        return self.part > 0
 
     @property
     def pays(self) -> bool:
@@ -119,10 +124,8 @@ def choose(
     if candidates is None and len(labelled) <= STUDENT_ROWS:
         judged.append(_student(base, part, prior))
     members = _best_mean([one for one in judged if one.pays], part.labelled)
-    for one in members:
-        one.chosen = True
     refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
-    fitted, scores = _mean_of([refitted[one.name] for one in members], labelled)
+    fitted, scores = _mean_of([refitted[one.name] for one in members], labelled, [one.part for one in members])
     base_fitted, base_scores = _mean_of([refitted[base.name]], labelled)
     name, auc, spent = " + ".join(one.name for one in members), auc_of(scores, labelled), time.perf_counter() - started
     return Choice(name, fitted, scores, auc, base, base_fitted, base_scores, judged, len(part.labelled), spent)
@@ -137,7 +140,7 @@ def suited(rows: Rows) -> list[Learner]:
         return [*found, *(smoothing if counts else [])]
     names = ["logistic", "logistic, strong penalty", "kernel", "kernel, wide", "bagging, large leaves"]
     if rows.shape[1] <= WIDE:  # of very many columns none matters alone: there trees are the slowest and the worst
-        names += ["logistic, weak penalty", "bagging", "forest", "boosting"]
+        names += ["logistic, weak penalty", "bagging", "plain forest", "boosting"]
     return [learner(name) for name in names]
 
 
@@ -180,19 +183,28 @@ def _student(base: Candidate, task: Task, prior: float | None) -> Candidate:
 
 
 def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
-    """The best and those that cannot be told from it, if their mean ranks no worse out of fold than the best alone.
+    """The best of every kind of learner with their parts, or the best alone where their mean clearly ranks worse.
 
     P against U tells learners apart only roughly: of several within one standard error of each other the first is
-    first by luck. Their mean does not depend on that luck, and mostly ranks better than any of them.
+    first by luck. Their mean does not depend on that luck, and mostly ranks better than any of them, the more so the
+    less alike they are: several forests of which each is a little different are not told apart, and err together.
     """
     best, *others = sorted(judged, key=lambda one: -one.auc.value)
-    members = [best]
+    kinds = {type(best.learner): best}
+    best.part = 1.0
     for one in others:
-        behind = compare_auc(best.scores, one.scores, labelled)
-        if behind.value < ALIKE * behind.error and len(members) < MEMBERS:
-            members.append(one)
-    _, total = _mean_logits([one.scores for one in members], labelled)
-    return members if auc_of(total, labelled).value >= best.auc.value - SLACK else [best]
+        if kinds.setdefault(type(one.learner), one) is one:
+            behind = compare_auc(best.scores, one.scores, labelled)
+            likely = math.exp(-((behind.value / max(ALIKE * behind.error, 1e-9)) ** 2) / 2)
+            one.part = likely if likely >= LEAST_PART else 0.0
+    members = [one for one in kinds.values() if one.chosen]
+    _, total = _mean_logits([one.scores for one in members], labelled, np.array([one.part for one in members]))
+    behind = compare_auc(best.scores, total, labelled)
+    if behind.value <= ALIKE * behind.error:
+        return members
+    for one in members[1:]:
+        one.part = 0.0
+    return [best]
 
 
 def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
@@ -210,9 +222,9 @@ def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
     ways = {f"{choice.name} + {other.name}": _mean_of([here, there], labelled), other.name: _mean_of([there], labelled)}
     aucs = {name: auc_of(scores, labelled) for name, (_, scores) in ways.items()}
     name = max(aucs, key=lambda one: aucs[one].value)
-    judged.chosen = True
+    judged.part = 1.0
     # Copies: the choice may be asked for again, and then without the other one.
-    candidates = [replace(one, chosen=one.chosen and name != other.name) for one in choice.candidates] + [judged]
+    candidates = [replace(one, part=one.part * (name != other.name)) for one in choice.candidates] + [judged]
     fitted, scores = ways[name]
     return replace(choice, name=name, fitted=fitted, scores=scores, auc=aucs[name], candidates=candidates)
 
@@ -273,15 +285,18 @@ def taught_answers(
         pupils = [one for one in candidates if one.name in (choice.base.name, "logistic")]
         alone = _mean_of([taught(one, labelled | (answers > 0), given * known) for one in pupils], labelled)
         expected = posteriors((1 - part) * choice.scores + part * alone[1], labelled, share)
-        judged = Candidate("answers alone", choice.base.learner, auc_of(alone[1], labelled), 0.0, alone[1], chosen=True)
+        judged = Candidate("answers alone", choice.base.learner, auc_of(alone[1], labelled), 0.0, alone[1], part=1.0)
         judged.seconds = time.perf_counter() - started
         candidates, name = [*candidates, judged], f"{name} + {judged.name}"
     target, weight = what_is_known(expected, labelled, answers)
     surprise = float(np.abs(target - expected).sum())
-    chosen = [one.name for one in choice.candidates if one.chosen]
-    wanted = {one.name: one for one in choice.candidates if one.name in (*chosen, choice.base.name)}
+    chosen = [one for one in choice.candidates if one.chosen]
+    wanted = {one.name: one for one in (choice.base, *chosen)}
     again = {name: taught(one, target, weight * given) for name, one in wanted.items()}
-    told = [_mean_of([again[one] for one in names], labelled) for names in ([choice.base.name], chosen)]
+    told = [
+        _mean_of([again[one.name] for one in some], labelled, [one.part or 1.0 for one in some])
+        for some in ([choice.base], chosen)
+    ]
     before = [(choice.base_fitted, choice.base_scores), (choice.fitted, choice.scores)]
     base, found = (_weighted(*both, surprise / (surprise + 1)) for both in zip(before, told, strict=True))
     fitted, scores = found if alone is None else _weighted(found, alone, part)
@@ -299,15 +314,14 @@ def _refitted(one: Candidate, part: Task, task: Task) -> tuple[Fitted, Floats]:
     return whole, scores
 
 
-def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> Scored:
+def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask, parts: Sequence[float] = ()) -> Scored:
     """The mean of calibrated logits of some learners, itself a calibrated logit, and its out-of-fold scores."""
-    maps, total = _mean_logits([scores for _, scores in found], labelled)
+    shares = np.asarray(parts or [1.0] * len(found)) / (sum(parts) or len(found))
+    maps, total = _mean_logits([scores for _, scores in found], labelled, shares)
     # The mean of calibrated logits is too timid where the members differ: it is calibrated once more, as a whole.
     slope, offset = platt(total, labelled)
     whole = AverageNetwork([one.as_network() for one, _ in found]).filled(
-        slope=[slope * one for one, _ in maps],
-        offset=[slope * one + offset for _, one in maps],
-        share=[1 / len(found)] * len(found),
+        slope=[slope * one for one, _ in maps], offset=[slope * one + offset for _, one in maps], share=shares
     )
     return whole, slope * total + offset
 
@@ -318,8 +332,8 @@ def _weighted(first: Scored, second: Scored, part: float) -> Scored:
     return whole, (1 - part) * first[1] + part * second[1]
 
 
-def _mean_logits(found: Sequence[Floats], labelled: Mask) -> tuple[list[tuple[float, float]], Floats]:
-    """Slopes and offsets that bring scores of several learners to one scale, and their mean on it."""
+def _mean_logits(found: Sequence[Floats], labelled: Mask, parts: Floats) -> tuple[list[tuple[float, float]], Floats]:
+    """Slopes and offsets that bring scores of several learners to one scale, and their weighted mean on it."""
     maps = [platt(scores, labelled) for scores in found]
     logits = [slope * scores + offset for scores, (slope, offset) in zip(found, maps, strict=True)]
-    return maps, np.asarray(np.mean(logits, axis=0))
+    return maps, np.asarray(np.average(logits, axis=0, weights=parts))
