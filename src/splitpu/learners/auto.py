@@ -140,7 +140,7 @@ def suited(rows: Rows) -> list[Learner]:
         return [*found, *(smoothing if counts else [])]
     names = ["logistic", "logistic, strong penalty", "kernel", "kernel, wide", "bagging, large leaves"]
     if rows.shape[1] <= WIDE:  # of very many columns none matters alone: there trees are the slowest and the worst
-        names += ["logistic, weak penalty", "bagging", "plain forest", "boosting"]
+        names += ["logistic, weak penalty", "bagging", "forest", "boosting"]
     return [learner(name) for name in names]
 
 

@@ -201,11 +201,10 @@ class Bagging:
 
     name: str = "bagging"
     trees: int = 150
-    against: float = 1.0  # unlabelled rows for each positive that a tree sees
+    against: float = 1.0  # unlabelled rows for each positive that a tree sees; both kinds weigh the same in the tree
     most: int = 1_000  # positives that a tree sees, and a fifth of its unlabelled rows
     leaf: int = 1
     columns: str | float = 0.5
-    even: bool = True  # whether both kinds weigh the same in a tree
 
     def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedTrees:
         from sklearn.tree import DecisionTreeClassifier
@@ -218,7 +217,7 @@ class Bagging:
         trees, votes, unseen_by = [], np.zeros(rows.shape[0]), np.zeros(rows.shape[0])
         whole = not is_soft(target)
         label = np.arange(number + others) < number
-        share = balanced(label, np.ones(len(label))) if self.even else None
+        share = balanced(label, np.ones(len(label)))
         for _ in range(self.trees):
             chosen = np.concatenate([drawn(rng, positive, number, True), drawn(rng, negative, others, True)])
             tree = DecisionTreeClassifier(
@@ -244,18 +243,6 @@ class Forest(Bagging):
     against: float = 3.0
     leaf: int = 5
     columns: str | float = 0.7
-
-
-@dataclass(frozen=True)
-class PlainForest(Bagging):
-    """Each tree sees as many rows as there are, as they are. Alone it ranks worse, but it errs where others do not."""
-
-    name: str = "plain forest"
-    trees: int = 100
-    against: float = 1e9
-    leaf: int = 3
-    columns: str | float = "sqrt"
-    even: bool = False
 
 
 @dataclass(frozen=True)
@@ -333,7 +320,6 @@ _NAMED: tuple[Learner, ...] = (
     Kernel("kernel, wide", width=0.3),
     NaiveBayes(),
     Forest(),
-    PlainForest(),
     Bagging(),
     Bagging("bagging, large leaves", leaf=8),
     Boosting(),
