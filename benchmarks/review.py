@@ -321,6 +321,7 @@ if __name__ == "__main__":
     parser.add_argument("--sets", default=",".join(NAMES[:-1]))
     parser.add_argument("--counts", default="50,100,25,10")
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--orders", help="only these and no answers, without known negatives")
     parser.add_argument("--first", type=int, default=300, help="the first draw")
     parser.add_argument("--prepare", action="store_true", help="only embed the pictures of CIFAR-10")
     parser.add_argument("--audit", action="store_true", help="only how often the intervals of an audit hold the truth")
@@ -331,6 +332,8 @@ if __name__ == "__main__":
         raise SystemExit
     cells = [("none", 0), *((how, LABELLED) for how in (NEGATIVES, *SUPERVISED))]
     cells += [(order, int(count)) for count in options.counts.split(",") for order in ORDERS]
+    if options.orders:
+        cells = [cell for cell in cells if cell[0] in ("none", *options.orders.split(","))]
     done = {json.dumps(line["case"], sort_keys=True): line for line in read_lines(options.out)}
     wanted, left = [], Left()
     for seed in range(options.first, options.first + options.draws):
