@@ -142,5 +142,5 @@ def environment() -> Environment:
     made.filters |= {"percent": percent, "counted": count, "decimal": decimal, "probability": probability}
     made.filters |= {"f1": "{:.1f}".format, "f2": "{:.2f}".format, "g": "{:g}".format, "shorten": shorten}
     made.filters["figure"] = lambda value: MISSING if value is None else f"{value:.3f}"
-    made.tests |= {"finite": math.isfinite, "in_top": lambda figure: "@" in figure}
+    made.tests |= {"finite": math.isfinite, "in_top": lambda name: "@" in name, "ending": str.endswith}
     return made

@@ -225,7 +225,7 @@ def figure_label(column: str) -> str:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text  # nnPU stays nnPU
 
 
 def split(report: RoundReport) -> dict[str, Any]:
