@@ -186,34 +186,30 @@ def _under(prefix: str, tensors: _Tensors) -> _Tensors:
     return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
 
 
-def _filled(
-    name: str, preprocessing: Preprocessing, weights: _Tensors, folder: Path, own: _MakesNetwork | None
-) -> nn.Module:
+def _filled(name: str, fitted: Preprocessing, weights: _Tensors, folder: Path, own: _MakesNetwork | None) -> nn.Module:
     ours = name in network_names() or is_tuned(name)
 
     def build() -> Backbone:
         if own is not None:
-            return own(preprocessing)
+            return own(fitted)
         if ours:
-            return build_network(name, preprocessing.shape)
+            return build_network(name, fitted.shape)
         raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
 
     members = member_count(list(weights))
     given = "the network that was given: pass the one it was trained with"
-    misfit = ModelFileError(
-        f"{folder / WEIGHTS} does not fit {f'network {name!r}; {AGAIN}' if own is None else given}."
-    )
+    unfit = ModelFileError(f"{folder / WEIGHTS} does not fit {f'network {name!r}; {AGAIN}' if own is None else given}.")
     if own is None and ours and not _has_room_for(weights, build, members):
-        raise misfit
+        raise unfit
     # The weights drawn here are replaced; the user's generator stays put.
     with TORCH_STATE_LOCK, torch.random.fork_rng(devices=[]):
         network = Ensemble([build() for _ in range(members)]) if members else build()
-    if preprocessing.kind != "vectors":  # as in training, so that the same arithmetic gives the same digits
+    if fitted.kind != "vectors":  # as in training, so that the same arithmetic gives the same digits
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        raise misfit from error
+        raise unfit from error
     return network
 
 

@@ -13,13 +13,7 @@ from cyclopts import App, Group
 from splitpu.cli import experiments
 from splitpu.cli.entry_point import quick_start
 from splitpu.cli.options import (
-    AS_USUAL,
-    FIRST_REVIEW,
     HELP,
-    HERE,
-    NO_WORDS,
-    SEVEN_PRIORS,
-    TO_BE_PRINTED,
     USUAL_METHODS,
     ClusterWords,
     DataWords,
@@ -60,7 +54,7 @@ def prior(
     data: str | None = None,
     /,
     *,
-    where: DataWords = NO_WORDS,
+    where: DataWords = DataWords(),
     scenario: Scenario = "single-training-set",
     scores: Literal["auto", "classical", "network"] = "auto",
     seed: Whole = 0,
@@ -75,8 +69,8 @@ def sensitivity(
     run: str,
     /,
     *,
-    tried: PriorsTried = SEVEN_PRIORS,
-    cluster: ClusterWords = HERE,
+    tried: PriorsTried = PriorsTried(),
+    cluster: ClusterWords = ClusterWords(),
     device: str = "auto",
     json: Flag = False,
 ) -> None:
@@ -98,7 +92,7 @@ def hard(
 
 
 @run_by("review")
-def review(run: str, /, *, asked: ReviewWords = FIRST_REVIEW, json: Flag = False) -> None:
+def review(run: str, /, *, asked: ReviewWords = ReviewWords(), json: Flag = False) -> None:
     """Open a page that asks about samples, one key an answer; `splitpu refit` then trains with the answers.
 
     Answers are in answers.jsonl in the run folder, one line each, and in answers.csv, which is made from them.
@@ -174,10 +168,10 @@ def compare(
     method: str = USUAL_METHODS,
     seeds: str = "0,1,2",
     prior: Share = None,
-    where: DataWords = NO_WORDS,
+    where: DataWords = DataWords(),
     out: Path | None = None,
-    how: TrainingWords = AS_USUAL,
-    cluster: ClusterWords = HERE,
+    how: TrainingWords = TrainingWords(),
+    cluster: ClusterWords = ClusterWords(),
     keep_checkpoints: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
@@ -200,12 +194,12 @@ def fit(
     *,
     method: str | None = None,
     prior: Share = None,
-    where: DataWords = NO_WORDS,
+    where: DataWords = DataWords(),
     out: Path | None = None,
-    how: TrainingWords = AS_USUAL,
+    how: TrainingWords = TrainingWords(),
     seed: WholeOrNone = None,
     seeds: str | None = None,
-    cluster: ClusterWords = HERE,
+    cluster: ClusterWords = ClusterWords(),
     keep_checkpoints: Flag = False,
     log: str | None = None,
     quiet: Flag = False,
@@ -215,7 +209,7 @@ def fit(
 
 
 @run_by("train")
-def resume(run: str, /, *, cluster: ClusterWords = HERE, quiet: Flag = False, json: Flag = False) -> None:
+def resume(run: str, /, *, cluster: ClusterWords = ClusterWords(), quiet: Flag = False, json: Flag = False) -> None:
     """Continue a run that was stopped or killed, with the data and options it was started with."""
 
 
@@ -225,8 +219,8 @@ def predict(
     input: Path,
     /,
     *,
-    asked: PredictWords = TO_BE_PRINTED,
-    cluster: ClusterWords = HERE,
+    asked: PredictWords = PredictWords(),
+    cluster: ClusterWords = ClusterWords(),
     device: str = "auto",
     json: Flag = False,
 ) -> None:
@@ -244,7 +238,7 @@ def evaluate(
     data: str | None = None,
     /,
     *,
-    where: DataWords = NO_WORDS,
+    where: DataWords = DataWords(),
     scenario: Scenario | None = None,
     device: str = "auto",
     json: Flag = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import HERE, ClusterWords, Flag, explained
+from splitpu.cli.options import ClusterWords, Flag, explained
 from splitpu.errors import InputError
 from splitpu.utils.files import disk_errors_in_words
 from splitpu.utils.signals import StopRequest
@@ -56,10 +56,7 @@ class DataPlaces:
     data_dir: Path | None = None
 
 
-ALL_UNITS, USUAL_PLACES = UnitChoice(), DataPlaces()
-
-
-def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Path = RESULTS) -> None:
+def reproduce_list(*names: str, choice: UnitChoice = UnitChoice(), results: Path = RESULTS) -> None:
     """List the experiments and how much of each is done or, with names, their units and whether they are done."""
     from splitpu.reproduce.declared import chosen_experiments
 
@@ -74,14 +71,14 @@ def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Path = 
 
 def reproduce_run(
     *names: str,
-    choice: UnitChoice = ALL_UNITS,
-    places: DataPlaces = USUAL_PLACES,
+    choice: UnitChoice = UnitChoice(),
+    places: DataPlaces = DataPlaces(),
     results: Path = RESULTS,
     minutes: float | None = None,
     fill: Flag = False,
     cache: Path | None = None,
     device: str = "auto",
-    cluster: ClusterWords = HERE,
+    cluster: ClusterWords = ClusterWords(),
     commit: str | None = None,
 ) -> int:
     """Run the experiments behind tables or figures of the paper.
@@ -113,7 +110,7 @@ def reproduce_run(
 
 
 def reproduce_plan(
-    *names: str, choice: UnitChoice = ALL_UNITS, places: DataPlaces = USUAL_PLACES, results: Path = RESULTS
+    *names: str, choice: UnitChoice = UnitChoice(), places: DataPlaces = DataPlaces(), results: Path = RESULTS
 ) -> None:
     """Print what `splitpu reproduce run` would run, in which order, and how long each unit may take on a GPU."""
     from splitpu.reproduce.store import plan_lines

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 HELP = tomllib.loads(Path(__file__).with_name("help.toml").read_text(encoding="utf-8"))
 Explained = TypeVar("Explained", bound=Callable[..., Any])
+USUAL_METHODS = "split-pu,nnpu,dist-pu,naive"  # of a comparison
+# Not behind a slash or a dot: there it is part of a file's name.
+_AS_IN_PYTHON = re.compile(r"(?<![\w/\\.-])(prior|scenario|device|positives)=(?:'([^']*)'|([\w.:-]*\w))")
+_OPTIONS = {"positives": "labelled"}  # where they have other names
 
 
 def explained(words: Explained) -> Explained:
@@ -135,17 +139,6 @@ class ClusterWords:
         return RayCluster.for_runs(",".join(self.ray) or LOCAL, shared, device, threads, self.gpus_per_run)
 
 
-NO_WORDS = DataWords()
-USUAL_METHODS = "split-pu,nnpu,dist-pu,naive"  # of a comparison
-HERE = ClusterWords()
-AS_USUAL = TrainingWords()
-
-
-# Not behind a slash or a dot: there it is part of a file's name.
-_AS_IN_PYTHON = re.compile(r"(?<![\w/\\.-])(prior|scenario|device|positives)=(?:'([^']*)'|([\w.:-]*\w))")
-_OPTIONS = {"positives": "labelled"}  # where they have other names
-
-
 def as_options(sentence: str) -> str:
     """The sentence as a user of the command line needs it."""
     return _AS_IN_PYTHON.sub(lambda found: f"--{_OPTIONS.get(found[1], found[1])} {found[2] or found[3]}", sentence)
@@ -190,6 +183,3 @@ class PredictWords:
     link: Flag = False
     strict: Flag = False
     shard: str | None = None
-
-
-FIRST_REVIEW, SEVEN_PRIORS, TO_BE_PRINTED = ReviewWords(), PriorsTried(), PredictWords()

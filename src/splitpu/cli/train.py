@@ -16,7 +16,7 @@ import torch
 
 from splitpu.cli.display import show_result
 from splitpu.cli.entry_point import RunStopped, continue_with, output_refused, resumable
-from splitpu.cli.options import AS_USUAL, HERE, NO_WORDS, ClusterWords, DataWords, TrainingWords
+from splitpu.cli.options import ClusterWords, DataWords, TrainingWords
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
 from splitpu.config.presets import preset
@@ -294,7 +294,7 @@ class FitOptions(TrainingWords, DataWords):
     log: str | None = None  # names of loggers
 
     @classmethod
-    def of(cls, data: str | None, where: DataWords = NO_WORDS, how: TrainingWords = AS_USUAL, **own: Any) -> Self:
+    def of(cls, data: str | None, where: DataWords, how: TrainingWords = TrainingWords(), **own: Any) -> Self:
         """From the words of a command, as it has them."""
         asked = cls(**where.__dict__ | how.__dict__ | own | {"data": data})
         if asked.features != "tuned":
@@ -324,7 +324,7 @@ def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
     return run_fit("digits", where=DataWords(labelled=50), out=out, quiet=quiet, json=json)
 
 
-def run_fit(data: str | None, *, cluster: ClusterWords = HERE, quiet: bool, json: bool, **words: Any) -> int:
+def run_fit(data: str | None, *, cluster: ClusterWords = ClusterWords(), quiet: bool, json: bool, **words: Any) -> int:
     """Begin a new run and bring it to its end."""
     asked = FitOptions.of(data, **words)
     world = World.join()

@@ -75,9 +75,8 @@ class EpochChoice:
         self.settings = context.config.selection
         # The threshold is part of it, because figures that depend on it may choose another epoch.
         own = {"selection": settings_in_names(context.config)["selection"], "threshold": context.config.threshold}
-        self.stage = replace(
-            stage, after_epoch=self._after_epoch, keeps_best_epoch=True, identity={**stage.identity, **own}
-        )
+        identity = {**stage.identity, **own}
+        self.stage = replace(stage, after_epoch=self._after_epoch, keeps_best_epoch=True, identity=identity)
 
     def _after_epoch(self, record: EpochRecord, memory: dict[str, Tensor]) -> bool:
         figure = self._figure()
