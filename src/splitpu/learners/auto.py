@@ -6,7 +6,6 @@ again inside the folds. With many rows the choice is made on a part of them that
 chosen learners see all rows.
 """
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
