@@ -64,9 +64,9 @@ def printable(text: str) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value for a CSV file: of a text nothing parts lines, and nothing is a formula that a spreadsheet would run."""
+    """A value for a CSV file: nothing parts lines or is a formula that a spreadsheet would run; no number is empty."""
     if not isinstance(value, str):
-        return value
+        return "" if value != value else value  # as only NaN is unlike itself
     shown = printable(value)
     return f"'{shown}" if _FORMULA.match(shown) and not is_number(shown) else shown
 
