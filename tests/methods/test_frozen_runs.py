@@ -114,7 +114,7 @@ def test_what_cannot_be_frozen_is_refused(timm: None) -> None:
         chosen_backbone("auto", "frozen", (5,), 40, on_cpu=True)
     with pytest.raises(InputError, match="no pretrained weights"):
         chosen_backbone("cnn13", "frozen", (32, 32, 3), 40, on_cpu=True)
-    with pytest.raises(InputError, match="frozen, not trained"):
+    with pytest.raises(InputError, match="frozen or tuned, not trained"):
         chosen_backbone(NAME, "trained", (32, 32, 3), 40, on_cpu=True)
 
 

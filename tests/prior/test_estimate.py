@@ -85,7 +85,7 @@ def test_labels_that_depend_on_the_features():
     chance = np.exp(2.5 * features[:600, 1])
     labelled = np.zeros(1200, dtype=bool)
     labelled[rng.choice(600, 150, replace=False, p=chance / chance.sum())] = True
-    with pytest.warns(SplitPUWarning, match="or the labelled ones are not typical"):
+    with pytest.warns(SplitPUWarning, match="the labelled ones are not typical"):
         resolve_prior("auto", PUData.from_arrays(features, labelled))
 
 

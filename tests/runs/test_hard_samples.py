@@ -240,7 +240,7 @@ def test_hard_ones_that_were_learned_but_not_surely_are_told_from_the_others(pla
 def test_a_calibrated_probability_is_the_same_everywhere(
     place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("splitpu.methods.split_pu._kept_back", lambda context, teacher, student, number: student)
+    monkeypatch.setattr("splitpu.methods.split_pu._kept_back", lambda context, teacher, student, *_: student)
     settings = ("--set", "selection.held_out=0.2", "--set", "selection.calibration=platt")
     assert run_cli(capsys, "fit", place / "rows.npz", "--out", place / "calibrated", *ASKED, *settings)[0] == 0
     scores = {line["index"]: line["probability"] for line in lines_of(place / "calibrated" / "scores.csv")}
