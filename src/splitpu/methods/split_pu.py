@@ -114,15 +114,15 @@ def _kept_back(context: Context, teacher: Teacher, student: Student, number: int
     By more than the standard error of the difference: few rows are set aside, and most students do gain. Out of fold
     (`apart`, of both) all rows speak, and it has to rank better by as much. Without either nothing can be said.
     """
+    if (context.aside is None and apart is None) or not student.sound:
+        return student
     if context.aside is not None:
         rows = np.concatenate([context.aside.positives, context.aside.unlabelled])
         both = [one.logits[context.rows(rows)].double().cpu().numpy() for one in (student, teacher)]
         least, said = -1.0, f"on {len(rows)} rows that were set aside it tells labelled from unlabelled rows less well"
-    elif apart is not None:
+    else:
         rows, both, least = context.data.taught, list(apart[number - 1]), _LEAST_GAIN
         said = "out of fold it tells labelled from unlabelled rows not clearly better"
-    if (context.aside is None and apart is None) or not student.sound:
-        return student
     gain = compare_auc(both[0], both[1], context.data.labelled[rows])
     if gain.value >= least * gain.error:
         return student
