@@ -31,7 +31,7 @@ from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use, whole_run_seconds
 from splitpu.networks.build import FEW_TO_EMBED, choose_network, network_recipe, weights_file
 from splitpu.networks.encoders import USUAL_ENCODER, encoder_of, is_encoder, weights_installed
-from splitpu.networks.tuned import tuned_name
+from splitpu.networks.fine_tuning import tuned_name
 from splitpu.prior.estimate import (
     TO_BE_ESTIMATED,
     TRUE_SHARE,

@@ -19,8 +19,8 @@ from splitpu.networks import pretrained
 from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesResNet18, SmallCNN
 from splitpu.networks.custom import as_backbone
 from splitpu.networks.encoders import KINDS, TUNED, USUAL_ENCODER, encoder, is_encoder, is_tuned, weights_installed
+from splitpu.networks.fine_tuning import TunedLite, tuned_maker
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, read_pretrained
-from splitpu.networks.tuned import TunedLite, tuned_maker
 from splitpu.types import Array
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 

@@ -14,7 +14,7 @@ from splitpu.engine.optimiser import build_optimiser
 from splitpu.errors import InputError
 from splitpu.networks.build import build_network, network_recipe
 from splitpu.networks.encoders import encoder, encoder_of
-from splitpu.networks.tuned import MovingConvolution, TunedLite, tuned_maker, tuned_name
+from splitpu.networks.fine_tuning import MovingConvolution, TunedLite, tuned_maker, tuned_name
 from splitpu.views import Views
 
 NAME = f"tuned:{LITE}"
