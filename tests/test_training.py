@@ -270,7 +270,8 @@ def test_the_estimator_says_which_students_were_taken() -> None:
 def test_tables_and_choices_take_the_model_that_stayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = next(u for u in smoke_units(experiments().values()) if u.experiment.name == "main")
     monkeypatch.setattr(student, "_learned", lambda *_: False)
-    line = run_unit(unit, Workplace(tmp_path, "cpu"), Observer(), lambda _: None)
+    line = run_unit(unit, Workplace(tmp_path, "cpu", side_by_side=3), Observer(), lambda _: None)
+    assert line["side_by_side"] == 3  # its times are those of three that shared the device
     assert line["rounds"][0]["taken"] is False and line["rounds"][0]["accuracy"] is not None
     assert line["accuracy"] == line["base_accuracy"] == reading(line, "rounds.1")
     assert line["metrics"] == line["base_metrics"]

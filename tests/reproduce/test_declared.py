@@ -162,7 +162,7 @@ def test_the_command_stops_politely(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return Grid([])
 
     monkeypatch.setattr(runner, "run_units", run_units)
-    chosen = ["--seeds", "0,1", "--method", "vpu", "--minutes", "2.5", "--commit", "abc"]
+    chosen = ["--seeds", "0,1", "--method", "vpu", "--minutes", "2.5", "--commit", "abc", "--side-by-side", "4"]
     places = ["--data-dir", "files", "--results", str(tmp_path)]
     assert main(["reproduce", "run", "main", *chosen, *places, "--fill"]) == 143
     assert {(unit.seed, unit.method, unit.experiment.name) for unit in asked["units"]} == {
@@ -170,12 +170,13 @@ def test_the_command_stops_politely(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     assert asked["store"].folder == tmp_path and asked["fill"] and 2 < asked["minutes"] < 2.5
     workplace = asked["workplace"]
-    assert (workplace.commit, workplace.data_dir) == ("abc", Path("files"))
+    assert (workplace.commit, workplace.data_dir, workplace.side_by_side) == ("abc", Path("files"), 4)
+    assert main(["reproduce", "run", "main", "--side-by-side", "0"]) == 2
 
 
 def test_experiments_are_listed_without_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run_cli(capsys, "reproduce", "list", "--results", tmp_path)
-    assert code == 0 and "main " in out and "of   6 units done  Number of rounds" in out
+    assert code == 0 and "main " in out and "of   9 units done  Number of rounds" in out
     assert "did you mean splitpu reproduce list?" in run_cli(capsys, "reproduce", "--list")[2]
     assert "splitpu reproduce run main" in run_cli(capsys, "reproduce", "main")[2]
 

@@ -80,6 +80,7 @@ def reproduce_run(
     device: str = "auto",
     cluster: ClusterWords = ClusterWords(),
     commit: str | None = None,
+    side_by_side: int = 1,
 ) -> int:
     """Run the experiments behind tables or figures of the paper.
 
@@ -89,6 +90,8 @@ def reproduce_run(
     began = time.monotonic()  # before the imports, which take their time on a machine that has just started
     if minutes is not None and not minutes > 0:  # what is no number is not above 0 either
         raise InputError(f"--minutes {minutes:g} leaves no time; give a number above 0")
+    if side_by_side < 1:
+        raise InputError(f"--side-by-side {side_by_side}: at least one process, this one, uses the device")
     if fill and minutes is None:
         raise InputError("--fill says what to do with the end of a time: give that, too, with --minutes")
     with StopRequest() as stop:  # Ctrl-C and SIGTERM end it after the step it is in
@@ -98,7 +101,7 @@ def reproduce_run(
         from splitpu.reproduce.unit_runs import Workplace
 
         stages = cache or cache_folder(places.datasets) / "stages"
-        workplace = Workplace(stages, device, places.datasets, places.data_dir, commit)
+        workplace = Workplace(stages, device, places.datasets, places.data_dir, commit, side_by_side)
         store = _opened(results)
         store.check_place()
         left = None if minutes is None else minutes - (time.monotonic() - began) / 60

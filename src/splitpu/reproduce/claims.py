@@ -29,6 +29,7 @@ from splitpu.reproduce.summary import (
 from splitpu.utils.statistics import mean, standard_error
 
 LEVEL = 0.05
+RECIPES = ("default", "fast", "paper")  # those whose runs are held against the claims
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +159,7 @@ def judged(claim: Claim, gains: Sequence[float], p: float | None) -> str:
 def claims_blocks(store: ResultStore) -> list[Block]:
     """The page: one table for every recipe that has runs which judge anything."""
     blocks: list[Block] = [Paragraph(read_declared("page.toml")["about_claims"])]
-    for recipe in ("default", "paper"):
+    for recipe in RECIPES:
         found = [differences(claim, recipe, store) for claim in claims()]
         adjusted = holm([p_value(gains) for gains in found])
         rows = [

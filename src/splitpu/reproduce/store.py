@@ -125,7 +125,7 @@ class ResultStore:
 
 
 def device_seconds(line: Line) -> float:
-    """How long a run had the device to itself; of several at once, as older lines tell of, its share of the time."""
+    """How long a run had the device to itself; of several at once, its share of the time."""
     known = line.get("device_seconds")  # the oldest do not know how many there were at each epoch, only at the end
     return float(line["seconds"]) / int(line.get("side_by_side", 1)) if known is None else float(known)
 

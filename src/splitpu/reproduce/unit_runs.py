@@ -42,12 +42,13 @@ class Workplace:
     datasets: Path | None = None  # cache of the data sets
     data_dir: Path | None = None  # of sets that are read from files
     commit: str | None = None  # to be noted where the code is not a checkout
+    side_by_side: int = 1  # how many such processes share the device, so that a time is that of as many runs
     rows: SharedRows = field(default_factory=SharedRows)
     _named: dict[str, NamedSet] = field(default_factory=dict)
     _drawn: dict[tuple[str, int, int], tuple[PUData, HeldOut, float]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type["Workplace"], tuple[Any, ...]]:  # another process reads the sets by itself
-        return Workplace, (self.cache, self.device, self.datasets, self.data_dir, self.commit)
+        return Workplace, (self.cache, self.device, self.datasets, self.data_dir, self.commit, self.side_by_side)
 
     def draw(self, name: str, positives: int, seed: int) -> tuple[PUData, HeldOut, float]:
         """PU data, test rows and the true prior; the seed draws which positives are labelled."""
@@ -191,6 +192,7 @@ def _line(
         "stage_seconds": stage_seconds,
         "device": outcome.hardware.describe(),
         "engine": outcome.engine,
+        **({"side_by_side": workplace.side_by_side} if workplace.side_by_side > 1 else {}),
         "work": unit.work,
         "data": unit.data,
         "network": unit.network,
