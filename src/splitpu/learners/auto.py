@@ -29,8 +29,6 @@ STAGES = (20, 40, 80, 160)  # of the boosting, judged together
 WIDE = 300  # columns, beyond which trees are not tried
 TEACHER_TREES = 50
 ALIKE = 1.0  # standard errors of the difference within which two learners count as alike
-SLACK = 1e-3  # of AUC that the mean may be behind the best: less than chance makes of it
-SHARPER = (1, 2, 4, 8, 1e9)  # how fast parts fall with the distance from the best, in turn; the last is the best alone
 LEAST_PART = 0.1  # of a learner beside that of the best, below which it is left out
 FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
 CERTAIN = 15.0  # how much a label that somebody gave counts beside one that is inferred
@@ -184,7 +182,7 @@ def _student(base: Candidate, task: Task, prior: float | None) -> Candidate:
 
 
 def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
-    """The best of every kind of learner with their parts; where their mean ranks worse than the best, it has more.
+    """The best of every kind of learner with their parts; where their mean clearly ranks worse than the best, it alone.
 
     P against U tells learners apart only roughly: of several within one standard error of each other the first is
     first by luck. Their mean does not depend on that luck, and mostly ranks better than any of them, the more so the
@@ -196,12 +194,12 @@ def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
     best, *_ = members = list(kinds.values())
     gaps = [compare_auc(best.scores, one.scores, labelled) for one in members]
     behind = np.array([max(gap.value, 0.0) / max(gap.error, 1e-9) for gap in gaps])
-    for sharpness in SHARPER:
-        parts = np.exp(-sharpness * behind**2 / 2)
-        parts[parts < LEAST_PART] = 0.0
-        _, total = _mean_logits([one.scores for one in members], labelled, parts)
-        if auc_of(total, labelled).value >= best.auc.value - SLACK:
-            break
+    parts = np.exp(-(behind**2) / 2)
+    parts[parts < LEAST_PART] = 0.0
+    _, total = _mean_logits([one.scores for one in members], labelled, parts)
+    lost = compare_auc(best.scores, total, labelled)
+    if lost.value > ALIKE * lost.error:
+        parts[1:] = 0.0
     for one, part in zip(members, parts.tolist(), strict=True):
         one.part = part
     return [one for one in members if one.chosen]
