@@ -63,18 +63,19 @@ def main() -> None:
         for seed in range(options.first, options.first + options.draws)
     ]
     on_gpu = options.device != "cpu"
-    work = partial(tuned, data=str(options.data), device=options.device)
+    stages = None if options.stages is None else str(options.stages)
+    work = partial(tuned, data=str(options.data), device=options.device, stages=stages)
     lines = run_cases(cases, work, options, on_gpu=lambda case: on_gpu)
     show(lines, ways)
 
 
-def tuned(case: Key, data: str, device: str) -> dict[str, Any]:
+def tuned(case: Key, data: str, device: str, stages: str | None = None) -> dict[str, Any]:
     """Base and student of one way on one draw, and what is shipped of them."""
     began, rows, name = time.process_time(), _rows(data, case["side"]), f"{TUNED}{NAME}"
     given = PUData.from_arrays(rows["images"], drawn_labels(rows["truth"], case["seed"]), channels="last")
     config = apply_overrides(preset("default", profile_of(given, name)), [*WAYS[case["way"]], *case.get("set", [])])
     spec = TrainSpec(config=config, prior=float(rows["truth"].mean()), backbone=name, seed=case["seed"])
-    training = train(given, spec, Runtime(device=device))
+    training = train(given, spec, Runtime(device=device, checkpoints=stages))
     first, hardware = training.result.rounds[0], training.hardware
     views, found = Views(training.model.preprocessing, config.views, hardware.device), {}
     for part, model in (("base", training.result.base), ("student", first.student)):
@@ -207,6 +208,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ways", default="tuned", help=", ".join(WAYS))
     parser.add_argument("--side", type=int, default=128)
     parser.add_argument("--set", dest="settings", action="append", help="a setting, such as base.epochs=30")
+    parser.add_argument("--stages", type=Path, help="a folder of finished stages: `judged` shares those of `tuned`")
     parser.add_argument("--names", action="store_true", help="encoders by name instead")
     add_options(parser)
     return parser.parse_args()

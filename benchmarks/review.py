@@ -330,8 +330,8 @@ if __name__ == "__main__":
     if options.audit or options.prepare:
         print(audits() if options.audit else prepare(options.cache))
         raise SystemExit
-    cells = [("none", 0), *((how, LABELLED) for how in (NEGATIVES, *SUPERVISED))]
-    cells += [(order, int(count)) for count in options.counts.split(",") for order in ORDERS]
+    cells = [("none", 0), *((order, int(count)) for count in options.counts.split(",") for order in ORDERS)]
+    cells += [(how, LABELLED) for how in (NEGATIVES, *SUPERVISED)]  # last: where the time is up, orders are there
     if options.orders:
         cells = [cell for cell in cells if cell[0] in ("none", *options.orders.split(","))]
     done = {json.dumps(line["case"], sort_keys=True): line for line in read_lines(options.out)}
