@@ -69,7 +69,9 @@ def one_run(name: str, seed: int, part: int) -> dict[str, Any]:
         preset=name,
         backbone=NETWORKS[name] if part == 1 else "cnn-small",
         scenario="case-control",
-        config={"base.epochs": 2, "student.epochs": 2, "warmup.epochs": 2} if part > 1 else None,
+        config={"rounds": 1, **dict.fromkeys(("base.epochs", "split.max_epochs", "student.epochs", "warmup.epochs"), 2)}
+        if part > 1
+        else None,
         random_state=seed,
     ).fit(images, labelled.astype(int))
     seconds = time.perf_counter() - started
