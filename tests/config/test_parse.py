@@ -78,7 +78,7 @@ class TestFromDict:
             "unknown key 'engine.zzzzzzzzz'; the keys of 'engine' are "
             "'precision', 'capture', 'kernels', 'residence', 'threads', 'pieces', 'checkpoint_every'"
         )
-        keys = "'method', 'learner', 'rounds', 'members', 'threshold', 'initialisation', 'base'"
+        keys = "'method', 'learner', 'labelled_by', 'rounds', 'members', 'threshold', 'initialisation', 'base'"
         assert f"the top-level keys are {keys}" in message_of({"qqqqqqqqqqqqq": {}})
 
     def test_section_given_a_scalar(self) -> None:

@@ -48,9 +48,18 @@ def true_prior(named: NamedSet) -> float:
 
 
 def make_pu(
-    named: NamedSet, positives: int, seed: int, scenario: Scenario = "single-training-set"
+    named: NamedSet,
+    positives: int,
+    seed: int,
+    scenario: Scenario = "single-training-set",
+    *,
+    labelled_by: int | None = None,
+    strength: float = 4.0,
 ) -> tuple[PUData, HeldOut]:
     """Hide all training labels but those of `positives` positive rows, drawn uniformly at random.
+
+    Or, with `labelled_by`, the number of a column, with chances in proportion to sigmoid(strength * v), v being that
+    column, standardised over the positives: labels that are no random draw, to try out what becomes of methods.
 
     In both scenarios every training row occurs once. In `case-control`, too, the labelled rows are taken out of the
     unlabelled ones, which are the rest of the training rows: their share of positives is therefore below `true_prior`,
@@ -71,7 +80,12 @@ def make_pu(
         draw = np.random.default_rng(seed)
     except (ValueError, TypeError):
         raise InputError(f"seed={seed!r} is not a seed: give a whole number, 0 or more") from None
-    labelled[draw.choice(available, size=positives, replace=False)] = True
+    chances = None
+    if labelled_by is not None:
+        column = named.features_train.reshape(len(labelled), -1)[available, labelled_by].astype(np.float64)
+        chances = 1 / (1 + np.exp(-strength * (column - column.mean()) / max(column.std(), 1e-9)))
+        chances /= chances.sum()
+    labelled[draw.choice(available, size=positives, replace=False, p=chances)] = True
     truth = named.truth_train
     data = PUData.from_arrays(named.features_train, labelled, scenario=scenario, truth=truth, channels="last")
     return data, HeldOut.from_arrays(named.features_test, named.truth_test, channels="last")
