@@ -103,9 +103,8 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
     from_bytes = is_scale_of_bytes(preprocessing.offset, preprocessing.scale) and not preprocessing.floats
     stored = "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"
     dtype = raw_dtype or ("float64" if preprocessing.double else stored)
-    network = folded(model.final.network).cpu()  # a copy
-    if not isinstance(network, LearnerBackbone):  # learners reckon in double precision throughout
-        network = network.float()
+    network = folded(model.final.network).cpu()  # a copy; learners reckon in double precision throughout
+    network = network if isinstance(network, LearnerBackbone) else network.float()
     without_features(network)
     # The exact answer comes from the network as it was trained: folding is checked along with everything else.
     whole, exact = (

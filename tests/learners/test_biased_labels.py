@@ -101,7 +101,7 @@ def test_it_is_a_method_of_the_command_line(tmp_path: Path, capsys: pytest.Captu
 
 def test_made_labels_prefer_a_column() -> None:
     named = load_named("breast-cancer")
-    usual, biased = (make_pu(named, 60, seed=0, labelled_by=column)[0] for column in (None, 9))
+    usual, biased = (make_pu(named, 60, seed=0, column=column)[0] for column in (None, 9))
     value = usual.features.reshape(len(usual), -1)[:, 9]
     assert len(biased.positives) == 60 and biased.truth is not None and biased.truth[biased.positives].all()
     assert value[biased.positives].mean() > value[usual.positives].mean() + 0.5 * value[usual.truth].std()

@@ -16,17 +16,13 @@ from splitpu.learners.catalogue import MOST_ROWS, Boosting, Forest, Logistic, Ro
 from splitpu.learners.learner_networks import AverageNetwork
 from splitpu.types import Floats
 
-ROUNDS = 10
-LEAST = 1e-3  # no probability is nearer to 0 or 1, so that none is settled once and for all
+ROUNDS, LEAST = 10, 1e-3  # no probability is nearer to 0 or 1, so that none is settled once and for all
 PUPILS = (Logistic(even=False), Forest(), Boosting())
 
 
 @dataclass(frozen=True)
 class BiasedLabels:
-    """The mean of learners that are taught how likely each row is positive, without the columns that labels depend on.
-
-    Soft labels, as after a review, are taught as they are.
-    """
+    """The mean of learners taught how likely each row is positive, without some columns; soft labels as they are."""
 
     columns: tuple[int, ...]
     name: str = "sar-em"
