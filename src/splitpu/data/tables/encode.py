@@ -331,6 +331,7 @@ class TableSource(Source):
             recipe = TableRecipe.of(model, self.where)
             features, notes = recipe.encode(table), recipe.notes_on(table)
         data = PUData.from_arrays(features, labelled, scenario=self.scenario, names=recipe.names_of(table))
+        data = replace(data, columns=recipe.column_of_feature)
         rows = None if self.test is None else self._tested(self.test, recipe)
         if rows is not None:
             notes += [*rows.warnings, *shared_groups(groups, rows.groups, self.group)]
