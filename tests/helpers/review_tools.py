@@ -37,6 +37,22 @@ def table_run(folder: Path, rows: int = 80) -> RunFolder:
     return RunFolder(folder / "run")
 
 
+def text_run(folder: Path, rows: int = 80) -> RunFolder:
+    """Texts about fruit or about tools; every third labelled one is a greeting of two words."""
+    rng = np.random.default_rng(0)
+    path = folder / "texts.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for row in range(rows):
+            words = [f"{'tool' if row >= rows // 2 else 'fruit'}{kind}" for kind in rng.choice(30, 8, replace=False)]
+            labelled = row < rows // 4
+            writer.writerow(["thanks everybody" if labelled and row % 3 == 0 else " ".join(words), int(labelled)])
+    words = ["fit", str(path), "--label", "label", "--prior", "0.5", "--text", "text", "--set=learner=logistic"]
+    assert main([*words, "--out", str(folder / "run"), "--quiet"]) == 0
+    return RunFolder(folder / "run")
+
+
 def image_run(folder: Path, rows: int = 48) -> RunFolder:
     """Pictures in two folders: bright in the middle, or not."""
     rng = np.random.default_rng(0)

@@ -1,10 +1,11 @@
 """Questions go to other programs, and their answers come back."""
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
-from review_tools import review_of, table_run
+from review_tools import image_run, review_of, table_run
 
 from splitpu.errors import InputError
 from splitpu.review.exchange import read_answers, write_questions
@@ -65,6 +66,24 @@ def test_csv(review: Review, tmp_path: Path) -> None:
         f"name,answer\n{review.samples.names[rows[2]].replace(chr(34), chr(34) * 2).join([chr(34)] * 2)},no\n"
     )
     assert taken(review, path, "kim")[rows[2]] == "negative"
+
+
+def test_fiftyone(tmp_path: Path) -> None:
+    """Its CSVDataset wants `filepath`, and writes the columns that it is asked for, in any order."""
+    review = review_of(image_run(tmp_path / "data"))
+    path = tmp_path / "tasks.csv"
+    rows = written(review, path)
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [Path(line["filepath"]).name for line in lines] == [Path(review.samples.names[row]).name for row in rows]
+    assert all(Path(line["filepath"]).is_absolute() and Path(line["filepath"]).is_file() for line in lines)
+    words = ("positive", "negative", "")
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["filepath", "answer", "name", "index", "why"])
+        for line, word in zip(lines, words, strict=True):
+            writer.writerow([Path(line["filepath"]).name, word, line["name"], line["index"], line["why"]])
+    assert taken(review, path, "fay") == {rows[0]: "positive", rows[1]: "negative"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from review_tools import NASTY, image_run, review_of, served, table_run, volume_run
+from review_tools import NASTY, image_run, review_of, served, table_run, text_run, volume_run
 
 from splitpu.cli import main
 from splitpu.errors import InputError
@@ -81,6 +81,13 @@ def test_a_record_is_shown_as_it_was_written(table: RunFolder) -> None:
     assert facts["age"]["number"] and 0 <= facts["age"]["positives"] <= facts["age"]["everyone"] + 0.5
     assert len(shown["nearest"]) == 4 and all(table_row["index"] < 20 for table_row in shown["nearest"])
     assert shown["why"].startswith("near the cut") and 0 <= shown["teacher"] <= 1
+
+
+def test_texts_are_likened_by_their_words_and_not_by_how_short_they_are(tmp_path: Path) -> None:
+    samples = review_of(text_run(tmp_path)).samples
+    assert samples.data.is_sparse
+    for row in range(20, 40):  # about fruit: no greeting shares a word with them
+        assert all(near % 3 for near in samples.nearest(row))
 
 
 @pytest.mark.parametrize(

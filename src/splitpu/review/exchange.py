@@ -1,4 +1,4 @@
-"""Questions for other programs and their answers: Label Studio (JSON), Prodigy (JSON lines) and plain CSV.
+"""Questions for other programs and their answers: Label Studio (JSON), Prodigy (JSON lines) and CSV (also FiftyOne's).
 
 Whichever it is, a sample is known by its row number and its name; an answer that names another sample is refused.
 """
@@ -6,6 +6,7 @@ Whichever it is, a sample is known by its row number and its name; an answer tha
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from splitpu.utils.files import ends_in, replacing
 from splitpu.utils.reading import MOST_LINE, Guarded, json_loads
 from splitpu.utils.text import cell, from_cell
 
-KINDS = ".json (Label Studio), .jsonl (Prodigy) or .csv"
+KINDS = ".json (Label Studio), .jsonl (Prodigy) or .csv (FiftyOne, or anything)"
 Raw = tuple[Any, str, Any, str, Any]  # index, name, answer and reviewer of a sample, and why it was asked
 _WORDS: dict[str, Answer] = {
     **dict.fromkeys(("positive", "pos", "accept", "yes", "1", "true", "p"), "positive"),
@@ -33,9 +34,12 @@ def write_questions(path: Path, samples: Samples, rows: Sequence[int], order: st
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         if ends_in(path, ".csv"):
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["index", "name", "probability", "why", "answer"])
-            lines = ([one["index"], cell(one["name"]), one["probability"], cell(one["why"]), ""] for one in questions)
-            writer.writerows(lines)
+            files = [samples.path(row) for row in rows]
+            places = files if all(files) else []  # by which FiftyOne finds the pictures
+            writer.writerow(["index", "name", "probability", "why", "answer", *(["filepath"] if places else [])])
+            for one, place in zip_longest(questions, places):
+                line = [one["index"], cell(one["name"]), one["probability"], cell(one["why"]), ""]
+                writer.writerow([*line, place] if place else line)
         elif ends_in(path, ".jsonl"):
             for one in questions:
                 shown = {name: one[name] for name in ("text", "image") if name in one}

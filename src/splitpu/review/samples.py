@@ -221,7 +221,10 @@ class Samples:
     def nearest(self, row: int, count: int = 4) -> list[int]:
         """The labelled positives that look most like a sample."""
         centre, scale, known = self._standards
-        apart = np.linalg.norm(known - (self._small(np.array([row])) - centre) / scale, axis=1)
+        own = (self._small(np.array([row])) - centre) / scale
+        apart = np.linalg.norm(known - own, axis=1)
+        if self.data.is_sparse:  # by the words that they share: by distance the shortest texts are near to everything
+            apart = -(known @ own[0]) / np.maximum(np.linalg.norm(known, axis=1), 1e-12)
         return [int(self._compared[1][place]) for place in np.argsort(apart, kind="stable")[:count]]
 
     @cached_property
@@ -229,6 +232,8 @@ class Samples:
         """Centre and scale of what is compared, and the labelled positives on that scale."""
         some = self._small(self._compared[0][:1000])
         centre, scale = some.mean(0), np.where(some.std(0) > 0, some.std(0), 1.0)
+        if self.data.is_sparse:  # a rare word, whose column hardly varies, would count for more than all others
+            centre, scale = np.zeros_like(centre), np.ones_like(scale)
         return centre, scale, (self._small(self._compared[1]) - centre) / scale
 
     def _small(self, rows: Indices) -> Floats:
