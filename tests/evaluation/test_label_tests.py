@@ -34,6 +34,18 @@ def test_random_labels_seldom_raise_an_alarm() -> None:
     assert alarms <= 1
 
 
+def test_many_columns_do_not_make_random_labels_look_chosen() -> None:
+    """All rows are of one kind, so that whatever tells labelled ones apart is chance."""
+    found = []
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        rows, known = rng.normal(size=(600, 100)), np.zeros(600, np.bool_)
+        known[rng.choice(600, 150, replace=False)] = True
+        found.append(random_labels_test(rows, held_out_line(rows, known, 1.0), known))
+    assert abs(np.mean([check.auc for check in found]) - 0.5) < 0.03
+    assert sum(check.doubtful for check in found) <= 1
+
+
 def test_labels_by_a_feature_that_tells_no_class_are_noticed() -> None:
     noticed = 0
     for seed in range(6):
