@@ -123,7 +123,9 @@ def test_what_cannot_be_frozen_is_refused(timm: None) -> None:
     [
         (540, True, True, "efficientnet-lite0"),
         (540, True, False, "auto"),
-        (540, False, True, "auto"),
+        (540, False, True, "efficientnet-lite0"),
+        (540, False, False, "auto"),
+        (2_000, False, True, "auto"),
         (4_200, True, True, "efficientnet-lite0"),
         (5_000, True, True, "auto"),
     ],
@@ -140,7 +142,8 @@ def test_thousands_of_small_pictures_are_embedded_where_classes_lie_apart(
 ) -> None:
     monkeypatch.setattr("splitpu.networks.build.weights_installed", lambda: True)
     monkeypatch.setattr("splitpu.networks.build.USUAL_ENCODER", NAME)
-    monkeypatch.setattr("splitpu.methods.frozen_features.FEW_IMAGES", 90)
+    for module in ("networks.build", "methods.frozen_features"):
+        monkeypatch.setattr(f"splitpu.{module}.FEW_IMAGES", 90)
     images, truth = pictures(120, 0.5, 0)
     labelled = truth & (np.arange(120) % 3 == 0)
     for given, expected in ((images, NAME), (images[::-1].copy() // 2 + images // 2, "auto")):

@@ -29,7 +29,7 @@ from splitpu.engine.hardware import check_device
 from splitpu.engine.stage import CountedEpochs, EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use, whole_run_seconds
-from splitpu.networks.build import FEW_TO_EMBED, choose_network, network_recipe, weights_file
+from splitpu.networks.build import choose_network, few_to_embed, network_recipe, weights_file
 from splitpu.networks.encoders import USUAL_ENCODER, encoder_of, is_encoder, weights_installed
 from splitpu.networks.fine_tuning import tuned_name
 from splitpu.prior.estimate import (
@@ -424,10 +424,9 @@ def sized_for_encoder(asked: FitOptions) -> FitOptions:
     many = None  # that were asked for are embedded however many there are
     if asked.features != "frozen" and encoder_of(asked.backbone) is None:
         usual = asked.features is None and asked.backbone in (None, "auto") and asked.method in (None, "split-pu")
-        on_cpu = check_device(asked.device or "auto").type == "cpu"
-        if not (usual and on_cpu and not _says_how_to_train(asked) and weights_installed()):
+        if not usual or _says_how_to_train(asked) or not weights_installed():
             return asked
-        many = FEW_TO_EMBED
+        many = few_to_embed(on_cpu=check_device(asked.device or "auto").type == "cpu")
     return dataclasses.replace(asked, size=size_for_encoder(folders, many))
 
 

@@ -25,7 +25,7 @@ from splitpu.types import Array
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
 FEW_IMAGES = 2_000  # fewer than that are few
-FEW_TO_EMBED = 5_000  # fewer than that are few where the network to be trained would be a large one
+FEW_ON_CPU = 5_000  # fewer than that are few where the network to be trained would be a large one, and no GPU is there
 SMALL_SIDE = 48  # pixels, up to which networks for small images are trained
 _SMALLEST_SIDE = 24  # smaller images are drawn too coarsely for large networks
 
@@ -160,8 +160,8 @@ def chosen_backbone(
 ) -> NetworkChoice:
     """The backbone that is meant where the user said whether its features are trained or frozen, or nothing.
 
-    Few images teach a network little that pretrained weights do not know already, and on a CPU embeddings take a
-    minute where a training takes many: there they are the default, if the weights are there. Images of fewer than 24
+    Few images teach a network little that pretrained weights do not know already: their embeddings are the default, if
+    the weights are there. On a CPU, where a training takes long, more images count as few. Images of fewer than 24
     pixels have no detail for them.
     """
     if features == "trained":
@@ -174,8 +174,13 @@ def chosen_backbone(
         if backbone != "auto" and not is_encoder(backbone):
             raise InputError(f"{backbone} has no pretrained weights to freeze: give {KINDS}, or leave it to 'auto'")
         return USUAL_ENCODER if backbone == "auto" else backbone
-    few = len(shape) == 3 and max(shape[:2]) >= _SMALLEST_SIDE and rows < FEW_TO_EMBED
-    return USUAL_ENCODER if backbone == "auto" and on_cpu and few and weights_installed() else backbone
+    few = len(shape) == 3 and max(shape[:2]) >= _SMALLEST_SIDE and rows < few_to_embed(on_cpu=on_cpu)
+    return USUAL_ENCODER if backbone == "auto" and few and weights_installed() else backbone
+
+
+def few_to_embed(*, on_cpu: bool) -> int:
+    """Of how many images fewer are embedded by default."""
+    return FEW_ON_CPU if on_cpu else FEW_IMAGES
 
 
 def refuse_frozen(network: nn.Module) -> None:
