@@ -34,14 +34,16 @@ SEED ?= 0
 faults: install
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/campaign.py --seed $(SEED)
 
-# Runs and scores over a real Ray cluster of two nodes on this machine, and the loggers, in an environment of their own.
+# Runs and scores over a real Ray cluster of two nodes on this machine, the commands that the pages show for one, their
+# scripts for Slurm (where it is installed: slurm-wlm and munge), and the loggers, in an environment of their own.
 CLUSTER := .venv-cluster
 cluster:
 	test -x $(CLUSTER)/bin/pytest || $(PYTHON) -m venv $(CLUSTER)
 	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
 	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt -e '.[cluster,images,tables,tensorboard,mlflow]' 'ray[train]' pytest hypothesis
-	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py tests/runs/test_scoring.py tests/runs/test_loggers.py \
-		tests/test_tutorials.py -k 'not every_block or cluster or processes'
+	DOCS_COMMANDS=all OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py tests/runs/test_scoring.py \
+		tests/runs/test_slurm.py tests/runs/test_loggers.py tests/test_docs_commands.py tests/test_tutorials.py \
+		-k 'not (every_block or commands_run) or cluster or processes'
 
 # The site of docs/, with the Python reference from the docstrings, into build/site; a warning ends the build.
 SITE := .venv-docs
@@ -50,7 +52,8 @@ docs:
 	$(SITE)/bin/python -m pip install --quiet zensical mkdocs-material 'mkdocstrings[python]' ruff
 	$(SITE)/bin/zensical build --strict --clean
 
-# Every command that the pages show and that needs no GPU, cluster or download, on small files; those that take long, too.
+# Every command that the pages show, on small files, those that take long, too; those of a cluster: make cluster. CIFAR-10
+# is used where `splitpu data get cifar10` has fetched it, timm where it and its weights are there.
 docs-commands: install
 	DOCS_COMMANDS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_docs_commands.py
 

@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 from desk_draws import CASES, LABELLINGS, Drawn, drawn
-from labelling_remedies import preferred_labels, propensities, threshold_by_prior
 from machine import in_words
+from preferred_labels import preferred_labels
 
 from splitpu.evaluation.label_tests import random_labels_test
 from splitpu.evaluation.ranking import ranking_figures
 from splitpu.prior.from_scores import prior_from_scores
 
 FOLDS = 5
-THREE = ("logistic", "forest", "boosting")
 REMEDY = ("twonorm-5%", "spambase", "satimage-7", "chess", "german", "crx", "mammographic", "vehicle-van", "segment-1")
+PREFERENCES = {"strong": ("feature", 2.0), "weak": ("feature", 0.5), "random": ("random", 0.0), "clear": ("clear", 2.0)}
 
 
 def main() -> None:
@@ -158,68 +158,55 @@ def before(rows: Drawn, draw: int) -> dict[str, Any]:
 
 
 def remedied(rows: Drawn, draw: int) -> dict[str, Any]:
-    """Test AUC of a logistic model of P against U, and of one that also models who is labelled.
+    """Test AUC of what is shipped where labels have a preference, without the column they depend on, and of sar-em.
 
-    `chosen` is what three learners judged out of fold give, `chosen_without_column` the same without the column that
-    labels depend on, as with --ignore, `chosen_remedy` their mean taught the weights of the remedy.
+    Labels depend strongly or less so on a column that says little of the class, or are a random draw, or go to the
+    clearest positives. Beside the AUCs stand the priors that come with each way.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import f1_score, roc_auc_score
+    from sklearn.metrics import roc_auc_score
     from sklearn.preprocessing import StandardScaler
 
     from splitpu.learners.auto import choose
-    from splitpu.learners.catalogue import learner
-
-    def chosen(columns: Any, labels: Any) -> Any:
-        fitted = choose(train[:, columns], labels, seed=draw, candidates=THREE).fitted
-        return fitted.scores(test[:, columns])
+    from splitpu.learners.biased_labels import BiasedLabels
 
     scale = StandardScaler().fit(rows.features)
     train, test = scale.transform(rows.features), scale.transform(rows.test_features)
-    count = int(rows.labelled.sum())
     apart = np.abs(train[rows.truth].mean(0) - train[~rows.truth].mean(0)) / np.maximum(train[rows.truth].std(0), 0.3)
     column = int(np.argmin(np.where(train[rows.truth].std(0) > 0.5, apart, np.inf)))  # says least about the class
-    found: dict[str, Any] = {"true": rows.prior}
     kept = np.delete(np.arange(train.shape[1]), column)
-    for preference in ("random", "clear", "border", "feature"):
-        given = column if preference == "feature" else None
-        known = preferred_labels(train, rows.truth, count, preference=preference, column=given, seed=draw)
-        weights = propensities(train, known, [column]).weights
-        twice, classes = np.concatenate([train[:, kept]] * 2), np.repeat([1, 0], len(train))
-        both = np.concatenate([weights, 1 - weights])
-        naive = LogisticRegression(max_iter=300).fit(train, known).decision_function(test)
-        fewer = LogisticRegression(max_iter=300).fit(train[:, kept], known).decision_function(test[:, kept])
-        cured = (
-            LogisticRegression(max_iter=300).fit(twice, classes, sample_weight=both).decision_function(test[:, kept])
+    found: dict[str, Any] = {"true": rows.prior}
+    for named, (preference, strength) in PREFERENCES.items():
+        known = preferred_labels(
+            train,
+            rows.truth,
+            int(rows.labelled.sum()),
+            preference=preference,
+            strength=strength,
+            column=column if preference == "feature" else None,
+            seed=draw,
         )
-        for way, scores in (("naive", naive), ("without_column", fewer), ("remedy", cured)):
-            found[f"{preference}_{way}"] = float(roc_auc_score(rows.test_truth, scores))
-        if preference in ("random", "feature"):
-            taught = [learner(name).fit(train[:, kept], weights, seed=draw).scores(test[:, kept]) for name in THREE]
-            ways = {"chosen": chosen(slice(None), known), "chosen_without_column": chosen(kept, known)}
-            ways["chosen_remedy"] = sum((one - one.mean()) / one.std() for one in taught)
-            found |= {f"{preference}_{way}": float(roc_auc_score(rows.test_truth, ways[way])) for way in ways}
-        at = threshold_by_prior(naive, float(rows.test_truth.mean()))
-        found[f"{preference}_f1_at_half"] = float(f1_score(rows.test_truth, naive > 0))
-        found[f"{preference}_f1_at_prior"] = float(f1_score(rows.test_truth, naive > at))
+        ways: dict[str, tuple[Any, Any]] = {"shipped": (slice(None), None), "without_column": (kept, None)}
+        ways["sar-em"] = (slice(None), [BiasedLabels((column,))])
+        for way, (columns, candidates) in ways.items():
+            choice = choose(train[:, columns], known, seed=draw, candidates=candidates)
+            scores = choice.fitted.scores(test[:, columns])
+            found[f"{named}_{way}"] = float(roc_auc_score(rows.test_truth, scores))
+            found[f"{named}_{way}_prior"] = prior_from_scores(choice.scores, known).value
     return found
 
 
 def show(lines: list[dict[str, Any]]) -> None:
     """The goals, and how far from them."""
-    if lines and "random_naive" in lines[0]:
-        for name in ("random", "clear", "border", "feature"):
-            for way in ("without_column", "remedy", "chosen_without_column", "chosen_remedy"):
-                if f"{name}_{way}" not in lines[0]:
-                    continue
-                start = "chosen" if way.startswith("chosen") else "naive"
-                gain = [100 * (line[f"{name}_{way}"] - line[f"{name}_{start}"]) for line in lines]
-                better, worse = sum(one > 0.2 for one in gain), sum(one < -0.2 for one in gain)
-                print(
-                    f"{name}: {way} {np.mean(gain):+.2f} points of AUC, {better} better, {worse} worse of {len(gain)}"
-                )
-            half, prior = (np.mean([line[f"{name}_f1_at_{where}"] for line in lines]) for where in ("half", "prior"))
-            print(f"{name}: F1 of the naive model {half:.3f} cut at 1/2, {prior:.3f} cut by the known prior")
+    if lines and "random_shipped" in lines[0]:
+        for named in PREFERENCES:
+            for way in ("without_column", "sar-em"):
+                gain = 100 * np.array([line[f"{named}_{way}"] - line[f"{named}_shipped"] for line in lines])
+                better, worse = (gain > 0.2).sum(), (gain < -0.2).sum()
+                told = f"{named}: {way} {gain.mean():+.2f} points of AUC, {better} better, {worse} worse of {len(gain)}"
+                off = np.mean([abs(line[f"{named}_{way}_prior"] - line["true"]) for line in lines])
+                print(f"{told}; prior off by {off:.3f}")
+            off = np.mean([abs(line[f"{named}_shipped_prior"] - line["true"]) for line in lines])
+            print(f"{named}: prior of what is shipped off by {off:.3f}")
         return
     kinds = defaultdict(list)
     for line in lines:

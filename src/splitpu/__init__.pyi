@@ -33,7 +33,7 @@ from splitpu.errors import (
 from splitpu.estimators.base import PUEstimator as PUEstimator, PerRow as PerRow
 from splitpu.estimators.classifiers import (
     DANClassifier as DANClassifier, DistPUClassifier as DistPUClassifier,
-    ElkanNotoClassifier as ElkanNotoClassifier, NNPUClassifier as NNPUClassifier,
+    ElkanNotoClassifier as ElkanNotoClassifier, NNPUClassifier as NNPUClassifier, SAREMClassifier as SAREMClassifier,
     NaivePUClassifier as NaivePUClassifier, P3MixClassifier as P3MixClassifier,
     PUBaggingClassifier as PUBaggingClassifier, PUBoostingClassifier as PUBoostingClassifier,
     PUForestClassifier as PUForestClassifier, PULogisticClassifier as PULogisticClassifier,

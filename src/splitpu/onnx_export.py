@@ -16,6 +16,7 @@ from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing, is_scale_of_bytes
 from splitpu.errors import InputError, SplitPUError, from_extra
 from splitpu.evaluation.calibration import PUCalibrator
+from splitpu.learners.learner_networks import LearnerBackbone
 from splitpu.methods.frozen_features import FrozenNetwork
 from splitpu.model import Model
 from splitpu.networks.backbones import folded
@@ -102,7 +103,8 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
     from_bytes = is_scale_of_bytes(preprocessing.offset, preprocessing.scale) and not preprocessing.floats
     stored = "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"
     dtype = raw_dtype or ("float64" if preprocessing.double else stored)
-    network = folded(model.final.network).cpu().float()  # a copy
+    network = folded(model.final.network).cpu()  # a copy; learners reckon in double precision throughout
+    network = network if isinstance(network, LearnerBackbone) else network.float()
     without_features(network)
     # The exact answer comes from the network as it was trained: folding is checked along with everything else.
     whole, exact = (

@@ -256,6 +256,8 @@ def check_method(config: Config, data: PUData) -> None:
     if asking and data.truth is None:
         wrong = f"method '{asking[0]}' learns from the true label of every training row, and these data have none"
         raise InputError(f"{wrong}: give them as 'truth', or choose another method")
+    if "labelled_by" in method.sections:
+        data.features_of(config.labelled_by)
     if config.members > 1 and "base" not in method.sections:
         wrong = f"members={config.members} cannot be used with method '{method.name}'"
         raise InputError(f"{wrong}: leave it out, or choose split-pu, nnpu, upu or naive")

@@ -91,9 +91,11 @@ def test_no_part_of_a_run_is_silent(
     monkeypatch.setattr("splitpu.cli.progress._LONGEST_SILENCE", 0.0)
     table, out = write_npz(tmp_path / "rows.npz", **tiny_arrays(rows=120)), tmp_path / "table"
     code, _, said = run_cli(capsys, "fit", table, "--out", out, "--learner", "logistic", "--rounds", 0)
-    assert code == 0 and "learners judged: 0 of 1" in said
+    assert code == 0 and "learners judged: 0 of 1" in said and "figures and report: 2 of 3" in said
     CountedEpochs(LineDisplay().watch, what="networks tried, ").epoch_done(EpochRecord("base", 4, 40, 0.1, 1e-3, {}))
     assert "networks tried, base, epochs: 4 of 40" in capsys.readouterr().err
+    CountedEpochs(LineDisplay().watch).step_done(SimpleNamespace(name="base", epochs=40), 1, 49, 90)  # type: ignore[arg-type]
+    assert "base, steps: 140 of 3,600" in capsys.readouterr().err
     images = np.random.default_rng(0).integers(0, 90, (120, 6, 6), np.uint8)
     images[::2, :3] += 150
     alone = dict.fromkeys(("X_test", "y_test", "names", "truth"))

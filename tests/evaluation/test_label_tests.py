@@ -1,4 +1,4 @@
-"""Labels that are no random draw: noticed where they can be, made on purpose, and made up for."""
+"""Labels that are no random draw: noticed where they can be, and made on purpose."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from splitpu.errors import InputError
 from splitpu.evaluation.label_tests import held_out_line, random_labels_test
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from labelling_remedies import preferred_labels, propensities, threshold_by_prior
+from preferred_labels import preferred_labels
 
 
 def drawn(rows: int, prior: float, distance: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -123,35 +123,6 @@ def test_what_cannot_be_labelled_is_refused(given: dict[str, object], says: str)
     rows, truth = drawn(600, 0.5, 1.0, 1)
     with pytest.raises(InputError, match=says):
         preferred_labels(rows, truth, **{"count": 20, **given})  # type: ignore[arg-type]
-
-
-def test_the_threshold_calls_as_many_rows_as_are_positive() -> None:
-    scores = np.random.default_rng(0).normal(size=1000)
-    for prior in (0.003, 0.1, 0.5):
-        assert (scores > threshold_by_prior(scores, prior)).sum() == round(1000 * prior)
-    with pytest.raises(InputError, match="prior"):
-        threshold_by_prior(scores, 1.5)
-
-
-def test_propensities_make_up_for_labels_that_depend_on_a_column() -> None:
-    rows, truth = drawn(3000, 0.4, 1.5, 5)
-    known = preferred_labels(rows, truth, 300, preference="feature", column=3, strength=3.0)
-    found = propensities(rows, known, [3])
-    likely = rows[:, 3] > np.median(rows[:, 3])
-    assert found.labelled[likely].mean() > 3 * found.labelled[~likely].mean()
-    assert (found.weights[known] == 1).all() and ((found.weights >= 0) & (found.weights <= 1)).all()
-    ranked = np.argsort(-found.positive)[: truth.sum()]
-    naive = np.argsort(-held_out_line(rows, known, 1e-3))[: truth.sum()]
-    assert truth[ranked].mean() > truth[naive].mean() + 0.02
-
-
-@pytest.mark.parametrize(
-    ("columns", "says"), [([], "not columns"), ([7], "not columns"), ([0, 1, 2, 3], "every column")]
-)
-def test_columns_that_cannot_be_set_apart_are_refused(columns: list[int], says: str) -> None:
-    rows, truth = drawn(200, 0.4, 1.5, 5)
-    with pytest.raises(InputError, match=says):
-        propensities(rows, truth, columns)
 
 
 def test_random_labels_test_in_short() -> None:

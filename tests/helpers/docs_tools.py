@@ -47,7 +47,7 @@ def shown_commands(page: str) -> Iterator[Shown]:
 
 def _in_text(text: str) -> Iterator[str]:
     """Whole commands; one that is only named, such as `splitpu predict`, is not."""
-    alone = r"splitpu (methods|demo|data list|fit --help)|make \w+|python .+|"
+    alone = r"splitpu (methods|demo|data list|data get cifar10|fit --help)|make \w+|python .+|"
     alone += r"\w+ \w+ .*(RUN|=|\.|-|,).*|splitpu reproduce .+"
     for words in INLINE.findall(text):
         if words.split(" ")[0] in PROGRAMS and "..." not in words and re.fullmatch(alone, words):

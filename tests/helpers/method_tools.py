@@ -10,7 +10,8 @@ from splitpu.methods.registry import methods
 from splitpu.training import Training, profile_of
 
 METHODS = methods()
-LEARNERS = [name for name, method in METHODS.items() if method.sections == ("threshold",)]  # no networks to train
+# No networks to train.
+LEARNERS = [name for name, method in METHODS.items() if method.home.startswith("table_learners:")]
 RIVALS = [name for name in METHODS if name not in ("split-pu", "naive", "supervised", *LEARNERS)]
 SECTIONS = {method: method.replace("-", "_") for method in RIVALS if method not in ("nnpu", "upu")}
 SETTINGS = [
@@ -22,7 +23,7 @@ SETTINGS = [
 def budget(method: str, epochs: int) -> list[str]:
     """So many epochs for every stage of the method, in batches that a few hundred rows have some of."""
     if method in LEARNERS:
-        return []
+        return ["labelled_by=0"] if method == "sar-em" else []
     section = SECTIONS.get(method, "base")
     more = {
         "base": ["base.optimiser.rate=3e-3"],

@@ -61,7 +61,7 @@ def test_many_rows_are_chosen_on_a_part_of_them(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(auto, "CHOOSE_ROWS", 150)
     rows, _, labelled = rings(400)
     choice = choose(rows, labelled, candidates=FEW[1:3])
-    assert choice.rows_for_choice == 150 and choice.scores.shape == (400,)
+    assert len(choice.base.scores) == 150 and choice.scores.shape == (400,)
     assert roc_auc_score(labelled, choice.scores) > 0.7
 
 

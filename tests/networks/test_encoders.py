@@ -40,10 +40,14 @@ TIMM = (
     NETWORK
     + """
 def create_model(name, pretrained, num_classes):
-    if name != "tiny" or pretrained:
+    folder = name.partition("local-dir:")[2]
+    if folder:
+        open(folder + "/config.json").close()
+    elif name != "tiny" or pretrained:
         raise RuntimeError("Unknown model (tiny) or no network")
     net = Net(head=num_classes > 0)
     net.pretrained_cfg = {"input_size": (3, 32, 32), "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
+    net.pretrained_cfg["architecture"] = "tiny"
     return net
 """
 )
@@ -200,6 +204,15 @@ def test_networks_of_other_packages_from_a_file(stand_ins: Path, tmp_path: Path,
     made = encoder(f"{kind}:tiny", weights=tmp_path / "tiny.safetensors")
     assert (made.size, made.mean, made.std, made.width) == (32, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), 6)
     check(made)
+
+
+def test_a_folder_of_timm_is_not_needed_to_read_a_model_back(stand_ins: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    made = encoder(f"timm:local-dir:{tmp_path}")
+    (tmp_path / "config.json").unlink()
+    check(made)
+    with pytest.raises(InputError, match=r"could not be made.*config\.json"):
+        encoder(f"timm:local-dir:{tmp_path}")
 
 
 def test_torchvision_weights_that_were_downloaded_before(

@@ -169,6 +169,10 @@ class StageLines(Progress[Any]):
         seconds, epochs = sum(record.seconds for record in history), len(history)
         self._display.say(f"{unit.name}  {stage}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
 
+    def watch(self, what: str, done: int, of: int) -> None:
+        if done < of:  # its end has a line of its own
+            self._display.watch(what, done, of)
+
     def note(self, unit: Any, text: str) -> None:
         self._display.note(f"{unit.name}: {text}")
 

@@ -180,6 +180,8 @@ def _replaced(section: Section, prefix: str, values: Mapping[str, Any]) -> Secti
 def _checked(key: str, value: Any) -> Any:
     """Return the value as exactly the type its key is declared with, or say what the key takes."""
     kind = VALUE_TYPES[key]
+    if key == "labelled_by":  # names of the user's; a number is one, too
+        return str(value)
     if kind is str or get_origin(kind) is Literal:
         choices = METHOD_NAMES if kind is str else get_args(kind)
         # The type is compared, too: a numpy string or an enum that equals a choice would not survive the way to TOML.

@@ -59,7 +59,7 @@ class OptimiserConfig:
 
 
 # Of methods; `splitpu.methods.registry.register` adds to them.
-LEARNER_METHODS = ("logistic", "forest", "boosting", "bagging", "elkan-noto")
+LEARNER_METHODS = ("logistic", "forest", "boosting", "bagging", "elkan-noto", "sar-em")
 METHOD_NAMES = [
     *("split-pu", "upu", "nnpu", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive"),
     *LEARNER_METHODS,
@@ -334,6 +334,8 @@ class Config:
     method: str = "split-pu"  # one of METHOD_NAMES
     # What Split-PU's base and student are: networks, or learners for tables, chosen out of fold ("auto") or by name.
     learner: LearnerName = "network"
+    # Of sar-em: the columns that labels may depend on, with commas, by name or, where they have none, by number from 0.
+    labelled_by: str = ""
     rounds: Annotated[int, Range(low=0, high=1000)] = 2  # 0 = the base model alone
     # Networks that are trained alike from other random weights and speak as one: of Split-PU every student and, unless
     # another method trains it, the base; of the methods that read the base section their one model.
@@ -364,7 +366,7 @@ class Config:
 # Keys that came when there were results already: while they stand at their default they are in no name of a result or
 # of a stage, so that what was computed before is still found.
 LATER_KEYS = {
-    **{"initialisation": "torch", "student.low_loss": "mse", "student.label_mean": "apart"},
+    **{"initialisation": "torch", "labelled_by": "", "student.low_loss": "mse", "student.label_mean": "apart"},
     **{"base.half_size": 0.0, "student.half_size": 0.0, "student.start": "fresh", "selection.folds": 0},
 }
 

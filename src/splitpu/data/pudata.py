@@ -158,6 +158,7 @@ class PUData:
     aside: Mask | None = None  # rows that are scored like all others but never trained on; P and U do without them
     sample_weight: Floats | None = None  # how much each row counts; for learners only
     groups: Array | None = None  # rows of one patient, site or author, which no fold may cut apart; for learners only
+    columns: Sequence[str] = ()  # of a table: which one every number of a row comes from
     answers: Array | None = None  # of unlabelled rows somebody looked at: 1 = positive, -1 = negative, 0 = not asked
 
     @classmethod
@@ -240,6 +241,15 @@ class PUData:
         if len(self.positives) and not (known[self.unlabelled] == 0).any():
             raise InputError("every unlabelled row has an answer, so nothing is left to find: train on all labels")
         return replace(self, answers=known if known.any() else None)
+
+    def features_of(self, columns: str) -> tuple[int, ...]:
+        """Which numbers of a row come from some columns, by their names or, where they have none, their numbers."""
+        wanted = {word.strip() for word in columns.split(",")} - {""}
+        there = self.columns or tuple(map(str, range(int(np.prod(self.features.shape[1:])))))
+        if not wanted or wanted - {*there} or not {*there} - wanted:
+            known = f"some, not all, of {listed(list(dict.fromkeys(there)), repr)}"
+            raise InputError(f"labelled_by={columns!r} does not say by which columns labels were given: name {known}")
+        return tuple(number for number, name in enumerate(there) if name in wanted)
 
     def __len__(self) -> int:
         return len(self.features)

@@ -154,11 +154,18 @@ class Observer:
         return False
 
 
+_LONG = 30  # steps, from which those of an epoch are worth counting
+
+
 class CountedEpochs(Observer):
     """Shows the epochs of stages besides the training itself as something countable; of short ones not the last."""
 
     def __init__(self, watch: Watch, stop: Callable[[], bool] = lambda: False, what: str = "") -> None:
         self._watch, self._stop, self._what = watch, stop, what
+
+    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        if _LONG <= step + 1 < steps:  # an epoch of many rows is minutes of silence
+            self._watch(f"{self._what}{stage.name}, steps", epoch * steps + step + 1, stage.epochs * steps)
 
     def epoch_done(self, record: EpochRecord) -> None:
         if not self._what or record.epoch < record.epochs:

@@ -21,7 +21,7 @@ from splitpu.config.presets import preset
 from splitpu.config.schema import Config, Scenario
 from splitpu.data import features
 from splitpu.data.pudata import FEWEST_POSITIVES, PUData
-from splitpu.data.tables.encode import fit_frame, rows_for_table_model
+from splitpu.data.tables.encode import TableRecipe, fit_frame, rows_for_table_model
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.methods.registry import find_method
 from splitpu.model import Model, Predictor, Scores
@@ -305,6 +305,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             few = f"y marks only {labelled.sum()} row as labelled positive ({positive!r})"
             raise InputError(f"{few}: label at least {FEWEST_POSITIVES}")
         data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
+        if self._inputs is not None:
+            data = replace(data, columns=TableRecipe.from_dict(self._inputs).column_of_feature)
         negatives, confirmed = per_row.pop("negatives", None), per_row.pop("confirmed", None)
         if per_row:  # with what is not known, for counted to refuse
             data = data.counted(**per_row)  # type: ignore[misc]

@@ -77,8 +77,6 @@ class Choice:
     base_fitted: AverageNetwork  # the best single learner, on the same scale as what is shipped
     base_scores: Floats = field(repr=False)
     candidates: list[Candidate]
-    rows_for_choice: int
-    seconds: float
 
     def table(self) -> list[dict[str, Any]]:
         """One plain row per candidate, best first, for reports and JSON."""
@@ -106,7 +104,6 @@ def choose(
     `groups` keeps the rows of one patient, site or author together. `prior` (the share of positives among the
     unlabelled rows) is only for the students' soft labels; without it they estimate their own.
     """
-    started = time.perf_counter()
     labelled = np.asarray(labelled, dtype=bool)
     if rows.shape[0] != len(labelled):
         raise InputError(f"{rows.shape[0]} rows but {len(labelled)} labels: give one per row")
@@ -126,8 +123,8 @@ def choose(
     refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
     fitted, scores = _mean_of([refitted[one.name] for one in members], labelled, [one.part for one in members])
     base_fitted, base_scores = _mean_of([refitted[base.name]], labelled)
-    name, auc, spent = " + ".join(one.name for one in members), auc_of(scores, labelled), time.perf_counter() - started
-    return Choice(name, fitted, scores, auc, base, base_fitted, base_scores, judged, len(part.labelled), spent)
+    name = " + ".join(one.name for one in members)
+    return Choice(name, fitted, scores, auc_of(scores, labelled), base, base_fitted, base_scores, judged)
 
 
 def suited(rows: Rows) -> list[Learner]:

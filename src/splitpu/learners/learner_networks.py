@@ -327,8 +327,8 @@ def _empty(spec: Mapping[str, Any], deep: int = 0) -> LearnerNetwork:
     if kind == AverageNetwork.kind:
         members = spec.get("members")
         listed = isinstance(members, list) and all(isinstance(member, Mapping) for member in members)
-        if deep >= 3 or not isinstance(members, list) or not listed or not 1 <= len(members) <= MOST_MEMBERS:
-            raise ModelFileError("the model's list of members is not one to three levels of 1 to 64 learners")
+        if deep >= 4 or not isinstance(members, list) or not listed or not 1 <= len(members) <= MOST_MEMBERS:
+            raise ModelFileError("the model's list of members is not one to four levels of 1 to 64 learners")
         return AverageNetwork([_empty(member, deep + 1) for member in members])
     plain: tuple[type[LearnerNetwork], ...] = (LinearNetwork, KernelNetwork, TreeNetwork, PerceptronNetwork)
     for one in plain:

@@ -24,6 +24,7 @@ from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.metrics import among_unlabelled
 from splitpu.evaluation.ranking import share_for_f1
 from splitpu.learners.auto import Candidate, Choice, choose, joined, taught_answers
+from splitpu.learners.biased_labels import BiasedLabels
 from splitpu.learners.crossfit import Task, auc_of, fold_numbers, out_of_fold
 from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork, PerceptronNetwork
 from splitpu.learners.split_learner import posteriors, split
@@ -162,6 +163,12 @@ def train_elkan_noto(context: Context) -> Teacher:
     labelled = 1 / (1 + np.exp(-choice.scores[rows.labelled]))
     cut = float(log_odds(labelled.mean() / 2, 1e-6))  # where the quotient is one half
     return _teacher(context, rows, choice.fitted.as_network(), choice.scores, own_threshold=lambda _: cut)
+
+
+def train_sar_em(context: Context) -> Teacher:
+    """Learners that are taught which rows are positive by a model that knows by which columns labels were given."""
+    rows, choice = _chosen(context, [BiasedLabels(context.data.features_of(context.config.labelled_by))])
+    return _teacher(context, rows, choice.fitted.as_network(), choice.scores)
 
 
 def _chosen(context: Context, candidates: Sequence[Any] | None) -> tuple[Rows, Choice]:

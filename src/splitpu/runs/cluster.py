@@ -242,7 +242,8 @@ def connected(address: str) -> Iterator[Any]:
         why = str(error).strip().partition("\n")[0]
         raise InputError(
             f"there is no Ray cluster at {address} ({why}): give the address that `ray start --head` has printed, auto "
-            "for the one on this machine, or --ray alone to start one for this command"
+            "for the one on this machine, or --ray alone to start one for this command; where Ray says that a token is "
+            "missing, copy the first machine's ~/.ray/auth_token here and set RAY_AUTH_MODE=token"
         ) from error
     if threading.current_thread() is threading.main_thread():
         for number, handler in heard.items():  # Ray's would end the process at once

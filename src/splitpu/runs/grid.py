@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.engine.stage import CountedEpochs, EpochRecord, Observer, Stage, StageOutcome
 from splitpu.errors import Interrupted, SomeRunsFailed
 from splitpu.utils.warnings import Note
 
@@ -83,6 +83,9 @@ class Progress(Generic[AUnit]):
 
     def stage_done(self, unit: AUnit, stage: str, history: Sequence[EpochRecord], restored: int) -> None:
         """A stage of it is done, of whose epochs so many were there before."""
+
+    def watch(self, what: str, done: int, of: int) -> None:
+        """How far the stage is that a unit is in."""
 
     def note(self, unit: AUnit, text: str) -> None:
         """It has something to say."""
@@ -255,13 +258,14 @@ class Grid(Generic[AUnit]):
                 self.skipped.append(number)
 
 
-class Job(Observer, Generic[AUnit]):
+class Job(CountedEpochs, Generic[AUnit]):
     """A unit that was handed out: called where it is to run here, told of its end where it runs elsewhere.
 
     It tells the grid how far the unit is, and the unit when to stop.
     """
 
     def __init__(self, grid: Grid[AUnit], number: int, unit: AUnit, claim: ExitStack) -> None:
+        super().__init__(grid.progress.watch, grid.must_stop, f"{unit.name}  ")
         self.unit = unit
         self._grid, self._number, self._claim, self._restored = grid, number, claim, 0
         self._began = time.monotonic()
@@ -286,6 +290,3 @@ class Job(Observer, Generic[AUnit]):
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
         self._grid.progress.stage_done(self.unit, stage.name, outcome.history, self._restored)
-
-    def should_stop(self) -> bool:
-        return self._grid.must_stop()

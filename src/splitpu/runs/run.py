@@ -36,6 +36,7 @@ from splitpu.training import (
     train,
     warn_if_worthless,
 )
+from splitpu.types import Watch
 from splitpu.utils.files import replacing
 from splitpu.utils.reading import Guarded, write_sealed
 from splitpu.utils.text import parse_words
@@ -43,6 +44,7 @@ from splitpu.utils.warnings import Note, collected_warnings, warn_where_called
 
 Send = Callable[[str, float, int], object]  # a number under a name at a step
 FOLDER = "tensorboard"  # in the run folder
+WRITING = "figures and report"
 
 
 def begin_run(
@@ -103,7 +105,7 @@ def carry_out(folder: RunFolder, request: Request, loaded: LoadedData, runtime: 
             raise
         folder.must_be_there()
         warn_if_worthless(training, loaded.data)
-        result = _write_everything(folder, training, loaded, request, given)
+        result = _write_everything(folder, training, loaded, request, given, observer.watch)
         folder.tidy(keep_checkpoints=request.keep_checkpoints)
         folder.must_be_there()
     return result
@@ -151,11 +153,13 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
 
 
 def _write_everything(
-    folder: RunFolder, training: Training, loaded: LoadedData, request: Request, given: list[str]
+    folder: RunFolder, training: Training, loaded: LoadedData, request: Request, given: list[str], watch: Watch
 ) -> dict[str, Any]:
     """The result comes last: a folder that has it is complete."""
     replace(training.model, inputs=loaded.inputs).save(folder.path)
+    watch(WRITING, 0, 3)  # for thousands of images on a busy machine each of the three takes seconds
     figures = results.figures_of(training, loaded, request.prior)
+    watch(WRITING, 1, 3)
     if loaded.held_out is not None and figures[-1].test is not None:
         for sentence in if_truth_is_swapped(figures[-1].test, len(loaded.held_out)):
             warn_where_called(sentence)
@@ -165,6 +169,7 @@ def _write_everything(
         with replacing(folder.out_of_fold) as temporary, temporary.open("wb") as file:
             np.save(file, training.out_of_fold, allow_pickle=False)
     results.write_split(folder.split, training, loaded.data)
+    watch(WRITING, 2, 3)
     result = results.result_of(training, loaded, request, figures, judged, given)
     write_report(folder.report, report_data(training, loaded, request, result, judged))
     written = (folder.request_file, folder.scores, folder.split, folder.out_of_fold, folder.path / MODEL_FILES[0])

@@ -242,8 +242,8 @@ def test_drawing_more_than_there_are():
     named = load_named("breast-cancer")
     with pytest.raises(InputError, match="positives=160 is too many: breast-cancer has only 159 positive rows"):
         make_pu(named, 160, seed=0)
-    for seed in (-1, "one"):
-        with pytest.raises(InputError, match=f"seed={seed!r} is not a seed: give a whole number, 0 or more"):
+    for seed, wrong in ((-1, "is negative"), ("one", "is not a whole number")):
+        with pytest.raises(InputError, match=f"seed={seed!r} {wrong}: give"):
             make_pu(named, 40, seed=seed)
     with pytest.raises(InputError, match="positives=0 leaves nothing"):
         make_pu(named, 0, seed=0)

@@ -5,6 +5,7 @@ Tables whose cells are lists of numbers, as programs that make embeddings write 
 
 import csv
 import json
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from table_tools import TableData, read_table_data
 
 from splitpu import SplitPUClassifier
 from splitpu.data.tables.encode import TableRecipe, TableSource, rows_for_table_model
-from splitpu.data.tables.read import as_numbers, read_table, write_parquet
+from splitpu.data.tables.read import Table, as_numbers, read_table, write_parquet
 from splitpu.errors import InputError
 from splitpu.prior.estimate import ResolvedPrior
 
@@ -257,11 +258,46 @@ def test_a_new_table_without_the_word_has_the_same_categories(tmp_path: Path) ->
     assert {"value = 0.5", "value = 1.5", "value = n.b."} <= set(spoilt)
 
 
-@pytest.mark.parametrize("date", ["{0}.03.2023", "2023-03-{0:02}", "3/{0}/23", "2023-03-{0:02} 08:15:00"])
-def test_dates_are_told_to_be_taken_for_categories(tmp_path: Path, date: str) -> None:
+@pytest.mark.parametrize("date", ["3/{0}/23", "3/{0}/2023", "{0}-3-2023"])
+def test_dates_of_which_nobody_knows_the_month_are_told_to_be_taken_for_categories(tmp_path: Path, date: str) -> None:
     rows = [f"P{row};{row % 5};{date.format(1 + row % 9)};{int(row < 3)}" for row in range(30)]
-    notes, _ = read_export(tmp_path / "a.csv", rows)
-    assert any("column 'seen' holds dates" in note for note in notes), notes
+    notes, names = read_export(tmp_path / "a.csv", rows)
+    assert any("column 'seen' holds dates that can be read in two ways" in note for note in notes), notes
+    assert f"seen = {date.format(1)}" in names
+
+
+@pytest.mark.parametrize(
+    "date", ["{0}.03.2023", "2023-03-{0:02}", "3/{0}/2023", "{0}-3-2023", "2023-03-{0:02} 08:15:00", "2023-3-{0}T08Z"]
+)
+def test_dates_are_days(tmp_path: Path, date: str) -> None:
+    rows = [f"P{row};{row % 5};{date.format(1 + row % 29)};{int(row < 3)}" for row in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["nr;value;seen;s", *rows]))
+    found = read_table_data(TableSource(path=str(tmp_path / "a.csv"), label="s"))
+    assert found.recipe.feature_names == ("value", "seen")
+    assert any("column 'seen' holds dates, 2023-03-01 to 2023-03-29" in note for note in found.warnings)
+    days = found.features[:, 1]
+    np.testing.assert_allclose(days - days[0], np.arange(30) % 29)
+
+
+def test_dates_of_a_model_are_read_however_new_tables_write_them(tmp_path: Path) -> None:
+    rows = [f"{1 + row}.3.2023;{int(row < 9)}" for row in range(31)]
+    (tmp_path / "a.csv").write_text("\n".join(["seen;s", *rows, ";0"]))
+    read = read_table_data(TableSource(path=str(tmp_path / "a.csv"), label="s")).recipe
+    recipe = TableRecipe.from_dict(json.loads(json.dumps(read.to_dict())))
+    assert recipe.feature_names == ("seen", "seen is missing")
+    cells = ["16.3.2023", "2023-03-17 12:00", datetime(2023, 3, 15), None, "1.2.0001"]
+    found = recipe.encode(Table({"seen": cells}, "b.csv"))
+    assert found[:, 0].tolist() == [0, 1.5, -1, 0, -738_563]
+    assert found[:, 1].tolist() == [0, 0, 0, 1, 0]
+    for odd in ("3/31/2023", "soon", 44_000.0, "30.2.2023", "2023-03-01T25:00"):
+        with pytest.raises(InputError, match=r"column 'seen' of b.csv holds .*write it as in 2023-03-01"):
+            recipe.encode(Table({"seen": ["1.3.2023", odd]}, "b.csv"))
+
+
+def test_dates_that_all_differ_are_no_names_of_rows(tmp_path: Path) -> None:
+    rows = [f"2023-03-{1 + row:02},{row % 3},{int(row < 9)}" for row in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["seen,x,s", *rows]))
+    assert read_table_data(TableSource(path=str(tmp_path / "a.csv"), label="s")).names is None
 
 
 ROWS, WIDTH = 40, 3

@@ -13,6 +13,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask
+from splitpu.utils.arrays import checked_seed
 
 SETS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("sets.toml").read_text(encoding="utf-8"))
 
@@ -48,9 +49,12 @@ def true_prior(named: NamedSet) -> float:
 
 
 def make_pu(
-    named: NamedSet, positives: int, seed: int, scenario: Scenario = "single-training-set"
+    named: NamedSet, positives: int, seed: int, scenario: Scenario = "single-training-set", column: int | None = None
 ) -> tuple[PUData, HeldOut]:
     """Hide all training labels but those of `positives` positive rows, drawn uniformly at random.
+
+    Or, with the number of a `column`, with chances in proportion to sigmoid(4 v), v being that column,
+    standardised over the positives: labels that are no random draw, to try out what becomes of methods.
 
     In both scenarios every training row occurs once. In `case-control`, too, the labelled rows are taken out of the
     unlabelled ones, which are the rest of the training rows: their share of positives is therefore below `true_prior`,
@@ -67,11 +71,13 @@ def make_pu(
     if positives > len(available):
         raise InputError(f"positives={positives} is too many: {named.name} has only {len(available)} positive rows")
     labelled = np.zeros(len(named.truth_train), dtype=np.bool_)
-    try:
-        draw = np.random.default_rng(seed)
-    except (ValueError, TypeError):
-        raise InputError(f"seed={seed!r} is not a seed: give a whole number, 0 or more") from None
-    labelled[draw.choice(available, size=positives, replace=False)] = True
+    draw = np.random.default_rng(checked_seed(seed))
+    chances = None
+    if column is not None:
+        values = named.features_train.reshape(len(labelled), -1)[available, column].astype(np.float64)
+        chances = 1 / (1 + np.exp(-4 * (values - values.mean()) / max(values.std(), 1e-9)))
+        chances /= chances.sum()
+    labelled[draw.choice(available, size=positives, replace=False, p=chances)] = True
     truth = named.truth_train
     data = PUData.from_arrays(named.features_train, labelled, scenario=scenario, truth=truth, channels="last")
     return data, HeldOut.from_arrays(named.features_test, named.truth_test, channels="last")

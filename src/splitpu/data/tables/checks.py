@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.types import Array, Mask
 from splitpu.utils.text import is_number, listed
@@ -61,8 +63,8 @@ def if_it_numbers_the_rows(name: str, known: Sequence[Any], rows: int) -> list[s
 def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> list[str]:
     """Notes about dates, numbers that a few words turn into categories, and categories too many to count them all."""
     if all(_DATE.fullmatch(value) for value in counted):
-        advice = f"make it a number, or leave it out ({ignoring(name)})."
-        return [f"column {name!r} holds dates, each treated as a category: {advice}"]
+        advice = f"write them as in 2023-03-01 to have days counted, or leave it out ({ignoring(name)})."
+        return [f"column {name!r} holds dates that can be read in two ways, each treated as a category: {advice}"]
     notes = if_numbers_are_dressed_up(name, counted)
     if 2 * numbers > counted.total():
         words = listed(sorted(value for value in counted if not is_number(value)), repr)
@@ -71,6 +73,13 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
     if len(counted) > MOST_CATEGORIES:
         notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
     return notes
+
+
+def of_dates(name: str, days: Array) -> list[str]:
+    """A note about dates that count as days: when a row was made may say more of the study than of its class."""
+    first, last = (str(np.datetime64(int(np.floor(day)), "D")) for day in (days.min(), days.max()))
+    advice = f"leave it out if it says nothing about the class ({ignoring(name)})."
+    return [f"column {name!r} holds dates, {first} to {last}, and is used as a number of days: {advice}"]
 
 
 def if_numbers_are_dressed_up(name: str, counted: Counter[str]) -> list[str]:

@@ -122,14 +122,18 @@ class TableRecipe:
                 notes.append(about)
                 continue
             numbers = None if kind else read.as_numbers(cells)
+            dates = read.order_of_dates(cells) if kind is None and numbers is None else ""
+            numbers = read.as_days(cells, dates) if dates else numbers
             known: Any = [one for one in cells if one is not None] if numbers is None else numbers[~np.isnan(numbers)]
             if not len(known):
                 notes.append(f"column {name!r} is empty and is not used.")
             elif numbers is not None:
                 finite = known[np.abs(known) <= read.LARGEST] if len(known) else known
                 fill = float(np.median(finite)) if len(finite) else 0.0
-                columns.append(read.Column(name, None, fill, len(known) < len(cells), read.origin(finite, fill)))
+                origin = fill if dates else read.origin(finite, fill)
+                columns.append(read.Column(name, None, fill, len(known) < len(cells), origin, dates=dates))
                 notes += checks.if_it_numbers_the_rows(name, known, len(cells))
+                notes += checks.of_dates(name, known) if dates else []
                 notes += checks.if_thousands_are_parted(name, cells)
             elif kind and kind.startswith("text="):
                 sentences, about = SentenceColumn.fit(name, kind.removeprefix("text="))
@@ -198,7 +202,7 @@ class TableRecipe:
             values = table.columns[column.name]
             if isinstance(values, np.ndarray):
                 values = values.tolist() if column.categories is not None else []
-            if column.categories is None:
+            if column.categories is None and not column.dates:
                 notes += checks.if_thousands_are_parted(column.name, values)
             unknown = column.unknown(values)
             known = len(values) - values.count(None)
@@ -327,6 +331,7 @@ class TableSource(Source):
             recipe = TableRecipe.of(model, self.where)
             features, notes = recipe.encode(table), recipe.notes_on(table)
         data = PUData.from_arrays(features, labelled, scenario=self.scenario, names=recipe.names_of(table))
+        data = replace(data, columns=recipe.column_of_feature)
         rows = None if self.test is None else self._tested(self.test, recipe)
         if rows is not None:
             notes += [*rows.warnings, *shared_groups(groups, rows.groups, self.group)]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, time
+from datetime import UTC, datetime, time, timedelta
 from itertools import islice
 from numbers import Number
 from pathlib import Path
@@ -31,6 +31,9 @@ ALIKE = 0.8  # from which share of equal letters on a column is taken for misspe
 ENDS_SHOWN = 15  # columns at either end of a heading: labels often stand last
 _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
+_DATE = re.compile(r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})(?:[T ]\s*(\S.*))?")
+ORDERS = ("ymd", "dmy", "mdy")  # of year, month and day in a date
+_FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC)
 
 Columns = dict[str, Any]  # a list of cells each, or of a data frame an array of numbers
 _BYTES_A_CELL = 40  # as a Python object
@@ -255,6 +258,7 @@ class Column:
     origin: float = 0.0  # subtracted from numbers, where they lie too far from nought for float32 to tell them apart
     steps: tuple[float, ...] = ()  # beside words, one number for each says whether the value reaches it
     weight: float = 1.0  # what all its numbers are multiplied by, for the same reason
+    dates: str = ""  # one of ORDERS, where its numbers are days that are written as dates
 
     @property
     def feature_names(self) -> list[str]:
@@ -265,11 +269,15 @@ class Column:
     @property
     def is_converted(self) -> bool:
         """Whether its features are more than its numbers."""
-        return self.categories is not None or self.flag_missing or self.origin != 0 or bool(self.steps)
+        return self.categories is not None or self.flag_missing or self.origin != 0 or bool(self.steps or self.dates)
+
+    def numbers(self, values: Sequence[Any]) -> Floats | None:
+        """What its cells are, NaN where one is missing; None where some are neither numbers nor dates, as they must."""
+        return as_days(values, self.dates) if self.dates else as_numbers(values)
 
     def in_steps(self, values: Sequence[Any]) -> "Column":
         """A number as those that stand beside words: sparse rows are not scaled, and its unit must not matter."""
-        numbers = as_numbers(values)
+        numbers = self.numbers(values)
         known = np.zeros(1) if numbers is None else numbers[np.abs(numbers) <= LARGEST]
         above = known[known > known.min(initial=np.inf)]
         steps = (np.unique(np.quantile(some, STEPS)) for some in (known, above) if len(some))
@@ -282,7 +290,11 @@ class Column:
             held = "lists or structures, but the model takes single values there: give these"
             raise InputError(f"column {self.name!r} of {where} holds {held}.")
         if self.categories is None:
-            numbers = as_numbers(values)
+            numbers = self.numbers(values)
+            if numbers is None and self.dates:
+                odd = next(value for value in values if value is not None and as_days([value], self.dates) is None)
+                wanted = "but the model takes dates there: write it as in 2023-03-01, or leave the cell empty."
+                raise InputError(f"column {self.name!r} of {where} holds {text(odd)!r}, {wanted}")
             wrong = values if numbers is None else numbers[~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST)].tolist()
             for value in (one for one in wrong if one is not None):
                 number(value, self.name, where)  # says what is wrong with the first that is
@@ -321,7 +333,10 @@ class Column:
         name, flag_missing, given = composed(str(stored["name"])), bool(stored["flag_missing"]), stored["categories"]
         categories = None if given is None else tuple(composed(str(value)) for value in given)
         fill, origin, weight = map(finite, (stored["fill"], stored["origin"], stored.get("weight", 1.0)))
-        return cls(name, categories, fill, flag_missing, origin, tuple(map(finite, stored.get("steps", ()))), weight)
+        steps, dates = tuple(map(finite, stored.get("steps", ()))), str(stored.get("dates", ""))
+        if dates not in ("", *ORDERS):
+            raise ValueError(f"{dates!r} is no order of year, month and day")
+        return cls(name, categories, fill, flag_missing, origin, steps, weight, dates)
 
 
 def finite(value: Any) -> float:
@@ -350,6 +365,40 @@ def as_numbers(values: Sequence[Any]) -> Floats | None:
     if not all(value is None or is_number(value) for value in said):
         return None
     return np.array([np.nan if value is None else float(value) for value in said])
+
+
+def order_of_dates(values: Sequence[Any]) -> str:
+    """How a column of dates is written, one of ORDERS; nothing for other columns, and where 3/4/2023 may be either."""
+    said = [value for value in values if value is not None]
+    fit = [order for order in ORDERS if said and as_days(said, order) is not None]
+    either = fit == ["dmy", "mdy"] and "." not in text(said[0])  # with points nobody begins with the month
+    return fit[0] if fit and not either else ""
+
+
+def as_days(values: Sequence[Any], order: str) -> Floats | None:
+    """Dates as days since 1970, with the time of day as a part of one; None where some are no dates in this order.
+
+    Dates that begin with a year of four digits can be told from all others, so they are taken in any column of dates.
+
+    >>> as_days(["3.1.1970", None, "1970-01-02 12:00"], "dmy").tolist()
+    [2.0, nan, 1.5]
+    """
+    days = np.full(len(values), np.nan)
+    for row, value in enumerate(values):
+        if value is None:
+            continue
+        match = None if is_nested(value) or is_number(value) else _DATE.fullmatch(text(value))
+        if match is None:
+            return None
+        first, _, second, third, clock = match.groups()
+        parts = dict(zip("ymd" if len(first) == 4 else order, (first, second, third), strict=True))
+        written = f"{parts['y']}-{parts['m']:0>2}-{parts['d']:0>2}" + (f"T{clock}" if clock else "")
+        try:
+            moment = datetime.fromisoformat(written)
+            days[row] = (moment.replace(tzinfo=moment.tzinfo or UTC) - _FIRST_DAY) / timedelta(days=1)
+        except (ValueError, OverflowError):
+            return None
+    return days
 
 
 def origin(values: Array, middle: float) -> float:
