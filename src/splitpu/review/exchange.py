@@ -5,10 +5,11 @@ Whichever it is, a sample is known by its row number and its name; an answer tha
 
 import csv
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from splitpu.errors import InputError
 from splitpu.review.answers import Answer, Entry, Journal
@@ -18,6 +19,7 @@ from splitpu.utils.reading import MOST_LINE, Guarded, json_loads
 from splitpu.utils.text import cell, from_cell
 
 KINDS = ".json (Label Studio), .jsonl (Prodigy) or .csv (FiftyOne, or anything)"
+MOST_BYTES = 1 << 17  # of a picture that goes out as it is; of larger ones what the model sees
 Raw = tuple[Any, str, Any, str, Any]  # index, name, answer and reviewer of a sample, and why it was asked
 _WORDS: dict[str, Answer] = {
     **dict.fromkeys(("positive", "pos", "accept", "yes", "1", "true", "p"), "positive"),
@@ -30,35 +32,45 @@ def write_questions(path: Path, samples: Samples, rows: Sequence[int], order: st
     """The samples in their order, as tasks that the other program asks."""
     if not ends_in(path, ".json", ".jsonl", ".csv"):
         raise InputError(f"{path} has no ending that says for which program it is: give {KINDS}")
-    questions = [_question(samples, row, order) for row in rows]
+    questions = (_question(samples, row, order) for row in rows)  # one at a time: their pictures are in them
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         if ends_in(path, ".csv"):
-            writer = csv.writer(file, lineterminator="\n")
-            files = [samples.path(row) for row in rows]
-            places = files if all(files) else []  # by which FiftyOne finds the pictures
-            writer.writerow(["index", "name", "probability", "why", "answer", *(["filepath"] if places else [])])
-            for one, place in zip_longest(questions, places):
-                line = [one["index"], cell(one["name"]), one["probability"], cell(one["why"]), ""]
-                writer.writerow([*line, place] if place else line)
+            _write_table(file, samples, rows, order)
         elif ends_in(path, ".jsonl"):
             for one in questions:
-                shown = {name: one[name] for name in ("text", "image") if name in one}
-                meta = {name: one[name] for name in ("index", "name", "probability", "why")}
-                file.write(json.dumps({**shown, "label": "positive", "meta": meta}) + "\n")
+                shown = {name: one.pop(name) for name in ("text", "image") if name in one}
+                file.write(json.dumps({**shown, "label": "positive", "meta": one}) + "\n")
         else:
-            json.dump([{"data": one, "predictions": [_prediction(one)]} for one in questions], file, indent=1)
+            tasks = (json.dumps({"data": one, "predictions": [_prediction(one)]}) for one in questions)
+            file.writelines(("[" if place == 0 else ",\n") + task for place, task in enumerate(tasks))
+            file.write("]\n" if len(rows) else "[]\n")
+
+
+def _write_table(file: TextIO, samples: Samples, rows: Sequence[int], order: str) -> None:
+    """A line a question with room for its answer; of pictures in files also where they are, for FiftyOne."""
+    files = [samples.path(row) for row in rows]
+    places = files if all(files) else []
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["index", "name", "probability", "why", "answer", *(["filepath"] if places else [])])
+    for row, place in zip_longest(rows, places):
+        about = _about(samples, row, order)
+        line = [about["index"], cell(about["name"]), about["probability"], cell(about["why"]), ""]
+        writer.writerow([*line, place] if place else line)
+
+
+def _about(samples: Samples, row: int, order: str) -> dict[str, Any]:
+    share = round(float(samples.probability[row]), 4)
+    return {"index": row, "name": samples.names[row], "probability": share, "why": samples.reason(row, order)}
 
 
 def _question(samples: Samples, row: int, order: str) -> dict[str, Any]:
-    found = {
-        "index": row,
-        "name": samples.names[row],
-        "probability": round(float(samples.probability[row]), 4),
-        "why": samples.reason(row, order),
-    }
+    """A sample with all that is shown of it: a page of another program may open no files of this machine."""
+    found = _about(samples, row, order)
     if samples.kind == "record":
         return found | {"text": "\n".join(f"{fact.column}: {fact.value}" for fact in samples.record(row))}
-    return found | {"image": samples.path(row) or samples.names[row]}
+    own = samples.original(row)
+    content, kind = own if own and len(own[0]) <= MOST_BYTES else (samples.picture(row), "image/png")
+    return found | {"image": f"data:{kind};base64,{b64encode(content).decode()}"}
 
 
 def _prediction(question: Mapping[str, Any]) -> dict[str, Any]:
