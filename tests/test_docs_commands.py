@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -84,6 +85,17 @@ def shortened(words: list[str]) -> list[str]:
     return [*words, *(word for setting in settings for word in ("--set", setting))]
 
 
+def given(words: list[str]) -> int:
+    """A command; of the units that `reproduce run` is asked for, the first two, and tiny."""
+    asked = units.planned_units
+
+    def tiny(*args: Any, **choice: Any) -> list[units.Unit]:
+        return [replace(unit, smoke=True, positives=units.SMOKE_POSITIVES) for unit in asked(*args, **choice)[:2]]
+
+    with patch.object(units, "planned_units", tiny):
+        return main(words)
+
+
 class Reader:
     """Somebody who gives the commands of a page, one after the other, in one folder."""
 
@@ -115,9 +127,9 @@ class Reader:
         if words[:2] == ["fit", "cifar10"]:
             self.begins(words)
             return
-        if words[:2] == ["reproduce", "run"]:
-            self.reproduces(words)
-            return
+        if words[:2] == ["reproduce", "run"]:  # what is done already is not what is tried
+            shutil.rmtree("done", ignore_errors=True)
+            words += ["--results", "done"]
         words = [str(self.run_of(words)) if word == "RUN" else word for word in words]
         words = [str(self.newest_run()) if word == "runs/NAME" else word for word in words]
         if words[0] == "serve" or (words[0] == "review" and not {"--to", "--from"} & {*words}):
@@ -134,7 +146,8 @@ class Reader:
         of_patients = command.section == "Volumes" or "patients/" in words
         if of_patients and words[0] == "fit" and "--prior" not in words:
             words += ["--prior", "0.5"]  # a dozen patients are too few to estimate it from
-        assert main(shortened(words)) == 0, f"{command.page}: {command.line}"
+        assert given(shortened(words)) == 0, f"{command.page}: {command.line}"
+        assert "done" not in words or list(Path("done").glob("*.jsonl")), command.line
 
     def begins(self, words: list[str]) -> None:
         """A training of hours without a GPU goes until it has kept something, is stopped, and says how to go on."""
@@ -145,19 +158,6 @@ class Reader:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=600)
         assert process.returncode == 130 and "splitpu resume begun" in told, told
-
-    def reproduces(self, words: list[str]) -> None:
-        """Of the units that are asked for, the first two, and tiny; what is done already is not what is tried."""
-        asked = units.planned_units
-
-        def tiny(*args: object, **choice: object) -> list[units.Unit]:
-            found = asked(*args, **choice)[:2]  # type: ignore[arg-type]
-            return [replace(unit, smoke=True, positives=units.SMOKE_POSITIVES) for unit in found]
-
-        with patch.object(units, "planned_units", tiny):
-            assert main([*words, "--results", "done"]) == 0
-        assert list(Path("done").glob("*.jsonl")), words
-        shutil.rmtree("done")
 
     def newest_run(self) -> Path:
         return max((path for path in Path("runs").iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
@@ -204,8 +204,10 @@ def cluster() -> Iterator[str]:
     ray, port = str(Path(sys.executable).with_name("ray")), free_port()
     address, small = f"127.0.0.1:{port}", ["--num-cpus", "1", "--object-store-memory", "100000000", "--block"]
     first = ["--head", "--port", str(port), "--node-ip-address", "127.0.0.1", "--num-gpus", "1"]
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    with patch.dict(os.environ, token), ExitStack() as started:
+    said = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_worker_niceness": "0"}
+    known = Path("/tmp/ray/ray_current_cluster")  # where Ray looks for a cluster of this machine, be it dead
+    with patch.dict(os.environ, said), ExitStack() as started:
+        started.callback(known.unlink, missing_ok=True)
         for words in (first, ["--address", address]):
             command = [sys.executable, "-u", ray, "start", *words, *small]
             node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
