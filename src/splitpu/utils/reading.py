@@ -111,9 +111,9 @@ class Guarded:
             except OSError as error:
                 self.refuse(error)
 
-    def json(self) -> Any:
+    def json(self, most: int = MOST_TEXT) -> Any:
         """The content of a JSON file, no deeper and with no larger numbers than can be dealt with."""
-        return self._parsed(self.text(), json_loads)
+        return self._parsed(self.text(most), json_loads)
 
     def sealed_lines(self, *, cut_short: bool = False) -> Iterator[dict[str, Any]]:
         """The content of a file with a sealed JSON value a line; a killed process may have `cut_short` the last."""

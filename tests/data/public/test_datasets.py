@@ -245,6 +245,9 @@ def test_drawing_more_than_there_are():
     for seed, wrong in ((-1, "is negative"), ("one", "is not a whole number")):
         with pytest.raises(InputError, match=f"seed={seed!r} {wrong}: give"):
             make_pu(named, 40, seed=seed)
+    for column in (30, -1, "radius"):
+        with pytest.raises(InputError, match=f"column={column!r} is none of breast-cancer: give a number from 0 to 29"):
+            make_pu(named, 40, seed=0, column=column)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="positives=0 leaves nothing"):
         make_pu(named, 0, seed=0)
     with pytest.raises(InputError, match="fewer positives than a batch can use"):

@@ -74,7 +74,10 @@ def make_pu(
     draw = np.random.default_rng(checked_seed(seed))
     chances = None
     if column is not None:
-        values = named.features_train.reshape(len(labelled), -1)[available, column].astype(np.float64)
+        rows = named.features_train.reshape(len(labelled), -1)
+        if column not in range(rows.shape[1]):
+            raise InputError(f"column={column!r} is none of {named.name}: give a number from 0 to {rows.shape[1] - 1}")
+        values = rows[available, column].astype(np.float64)
         chances = 1 / (1 + np.exp(-4 * (values - values.mean()) / max(values.std(), 1e-9)))
         chances /= chances.sum()
     labelled[draw.choice(available, size=positives, replace=False, p=chances)] = True

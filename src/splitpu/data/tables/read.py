@@ -370,9 +370,10 @@ def as_numbers(values: Sequence[Any]) -> Floats | None:
 def order_of_dates(values: Sequence[Any]) -> str:
     """How a column of dates is written, one of ORDERS; nothing for other columns, and where 3/4/2023 may be either."""
     said = [value for value in values if value is not None]
-    fit = [order for order in ORDERS if said and as_days(said, order) is not None]
-    either = fit == ["dmy", "mdy"] and "." not in text(said[0])  # with points nobody begins with the month
-    return fit[0] if fit and not either else ""
+    fit = (order for order in ORDERS if said and as_days(said, order) is not None)  # read only as far as is needed
+    first = next(fit, "")
+    either = first == "dmy" and "." not in text(said[0]) and "mdy" in fit  # with points nobody begins with the month
+    return "" if either else first
 
 
 def as_days(values: Sequence[Any], order: str) -> Floats | None:
