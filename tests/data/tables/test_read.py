@@ -5,7 +5,7 @@ Tables whose cells are lists of numbers, as programs that make embeddings write 
 
 import csv
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from table_tools import TableData, read_table_data
 
 from splitpu import SplitPUClassifier
 from splitpu.data.tables.encode import TableRecipe, TableSource, rows_for_table_model
-from splitpu.data.tables.read import Table, as_numbers, read_table, write_parquet
+from splitpu.data.tables.read import Table, as_days, as_numbers, order_of_dates, read_table, write_parquet
 from splitpu.errors import InputError
 from splitpu.prior.estimate import ResolvedPrior
 
@@ -298,6 +298,60 @@ def test_dates_that_all_differ_are_no_names_of_rows(tmp_path: Path) -> None:
     rows = [f"2023-03-{1 + row:02},{row % 3},{int(row < 9)}" for row in range(30)]
     (tmp_path / "a.csv").write_text("\n".join(["seen,x,s", *rows]))
     assert read_table_data(TableSource(path=str(tmp_path / "a.csv"), label="s")).names is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "3/14/2023 5:07",
+        "3/14/2023 5:07 AM",
+        "3/14/2023, 5:07:00 a.m.",
+        "14.03.2023, 05:07",
+        "2023-03-14 05:07 UTC",
+        "2023-03-14 07:07:00 +02:00",
+    ],
+)
+def test_the_time_of_a_date_is_read_as_spreadsheets_write_it(said: str) -> None:
+    moment = datetime(2023, 3, 14, 5, 7) - datetime(1970, 1, 1)
+    assert as_days([said], order_of_dates([said])) == pytest.approx(moment.total_seconds() / 86_400, abs=1e-9)
+    for noon, hour in (("12 PM", 12), ("12:00 am", 0), ("1:00 P.M.", 13), ("13", 13)):
+        assert as_days([f"1970-01-01 {noon}"], "ymd") == pytest.approx(hour / 24)
+
+
+def test_days_before_months_are_known_by_points_and_not_by_the_points_of_a_clock() -> None:
+    assert order_of_dates(["2023-05-04", "3.4.2023"]) == order_of_dates(["3.4.2023", "2023-05-04"]) == "ymd"
+    assert as_days(["3.4.2023"], "ymd") == as_days(["2023-04-03"], "ymd")
+    assert order_of_dates(["3.14.2023"]) == "mdy"
+    assert order_of_dates(["3/4/2023 05:00:00.000", "5/6/2023 05:00:00.000"]) == ""
+    assert as_days(["3/4/2023"], order_of_dates(["3.4.2023"])) is None  # in another writing it may be either
+
+
+@pytest.mark.parametrize(("odd", "why"), [("unknown", "but also 'unknown'"), ("0000-00-00", "or are no days")])
+@pytest.mark.parametrize("differ", [False, True])
+def test_what_keeps_dates_from_being_days_is_said(tmp_path: Path, odd: str, why: str, differ: bool) -> None:
+    days = [f"2023-{1 + row // 20:02}-{1 + row % 20:02}" for row in range(60)]
+    rows = [f"{day},{row % 3},{int(row < 9)}" for row, day in enumerate([*days, odd] if differ else [*days, odd, odd])]
+    notes = read_notes(tmp_path / "a.csv", "\n".join(["seen,x,s", *rows]))
+    assert any("column 'seen' holds dates " in note and why in note for note in notes), notes
+
+
+def test_one_date_a_row_is_no_numbering_to_name_rows_by(tmp_path: Path) -> None:
+    rows = [f"2023-03-{1 + row:02},{row % 3},{int(row % 4 == 0)}" for row in range(30)]
+    (note,) = read_notes(tmp_path / "a.csv", "\n".join(["seen,x,s", *rows]))
+    assert "holds dates" in note
+
+
+def test_beside_words_the_steps_of_dates_are_dates() -> None:
+    columns = {"seen": [f"2023-03-{1 + row:02}" for row in range(30)], "title": ["one word more or less here"] * 30}
+    recipe, _ = TableRecipe.fit(columns, kinds={"title": "text"})
+    assert recipe.feature_names[0] == "seen >= 2023-03-06"
+
+
+def test_how_long_something_took_is_a_number(tmp_path: Path) -> None:
+    took = [timedelta(hours=6 * row) for row in range(9)]
+    write_parquet(tmp_path / "a.parquet", {"took": took, "s": [1, 1] + 7 * [0]})
+    found = read_table_data(TableSource(path=str(tmp_path / "a.parquet"), label="s"))
+    assert found.recipe.feature_names == ("took",) and found.features[:, 0].tolist() == [row / 4 for row in range(9)]
 
 
 ROWS, WIDTH = 40, 3

@@ -14,7 +14,7 @@ from splitpu.utils.text import is_number, listed
 
 MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
 FEWEST_ROWS_FOR_NUMBERS = 20  # in fewer rows, whole numbers that all differ may be a coincidence
-_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}([./-])\d{1,2}\2(\d{4}|\d{2})( .*)?")
+_DATE = re.compile(r"(\d{4}([./-])\d{1,2}\2\d{1,2}|\d{1,2}([./-])\d{1,2}\3(\d{4}|\d{2}))([T ,].*)?")
 _SIGN = r"[%‰€$£]"
 _FIGURE = r"[+-]?\d{1,3}(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?|[+-]?\d+(?:[.,]\d+)?"  # \s: also spaces that do not break
 _UNIT = r"[^\W\d_]+(?:/[^\W\d_]+)?"  # behind a space: 2a may be a stage, and 1b another
@@ -62,9 +62,8 @@ def if_it_numbers_the_rows(name: str, known: Sequence[Any], rows: int) -> list[s
 
 def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> list[str]:
     """Notes about dates, numbers that a few words turn into categories, and categories too many to count them all."""
-    if all(_DATE.fullmatch(value) for value in counted):
-        advice = f"write them as in 2023-03-01 to have days counted, or leave it out ({ignoring(name)})."
-        return [f"column {name!r} holds dates that can be read in two ways, each treated as a category: {advice}"]
+    if notes := if_dates_are_odd(name, counted):
+        return notes
     notes = if_numbers_are_dressed_up(name, counted)
     if 2 * numbers > counted.total():
         words = listed(sorted(value for value in counted if not is_number(value)), repr)
@@ -75,11 +74,26 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
     return notes
 
 
+def if_dates_are_odd(name: str, counted: Counter[str]) -> list[str]:
+    """A note about dates, most of the values, that are not counted as days because of some of them."""
+    others = sorted(value for value in counted if not _DATE.fullmatch(value))
+    if 2 * sum(counted[value] for value in others) >= counted.total():
+        return []
+    why = f"but also {listed(others, repr)}" if others else "that can be read in two ways, or are no days of a month"
+    advice = f"write all as in 2023-03-01, or nothing, to have days counted, or leave it out ({ignoring(name)})."
+    return [f"column {name!r} holds dates {why}, so it is not read as days: {advice}"]
+
+
 def of_dates(name: str, days: Array) -> list[str]:
     """A note about dates that count as days: when a row was made may say more of the study than of its class."""
-    first, last = (str(np.datetime64(int(np.floor(day)), "D")) for day in (days.min(), days.max()))
+    first, last = as_date(days.min()), as_date(days.max())
     advice = f"leave it out if it says nothing about the class ({ignoring(name)})."
     return [f"column {name!r} holds dates, {first} to {last}, and is used as a number of days: {advice}"]
+
+
+def as_date(day: float) -> str:
+    """A day since 1970 as its date."""
+    return str(np.datetime64(int(np.floor(day)), "D"))
 
 
 def if_numbers_are_dressed_up(name: str, counted: Counter[str]) -> list[str]:

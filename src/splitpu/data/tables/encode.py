@@ -132,8 +132,8 @@ class TableRecipe:
                 fill = float(np.median(finite)) if len(finite) else 0.0
                 origin = fill if dates else read.origin(finite, fill)
                 columns.append(read.Column(name, None, fill, len(known) < len(cells), origin, dates=dates))
-                notes += checks.if_it_numbers_the_rows(name, known, len(cells))
-                notes += checks.of_dates(name, known) if dates else []
+                numbering = checks.if_it_numbers_the_rows(name, known, len(cells))
+                notes += checks.of_dates(name, known) if dates else numbering
                 notes += checks.if_thousands_are_parted(name, cells)
             elif kind and kind.startswith("text="):
                 sentences, about = SentenceColumn.fit(name, kind.removeprefix("text="))
@@ -150,7 +150,7 @@ class TableRecipe:
                 counted = Counter(map(read.text, known))
                 if kind is None and 2 * said <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(cells) == len(counted):
                     notes.append(f"column {name!r} has another text in every row: taken as names, not as a feature.")
-                    notes += checks.if_numbers_are_dressed_up(name, counted)
+                    notes += checks.if_numbers_are_dressed_up(name, counted) + checks.if_dates_are_odd(name, counted)
                     notes += checks.if_lists_are_written_out(name, known)
                     names = names or name
                     continue

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from splitpu.config.parse import nearest
-from splitpu.data.tables.checks import ignoring
+from splitpu.data.tables.checks import as_date, ignoring
 from splitpu.errors import InputError, from_extra
 from splitpu.types import Array, Floats
 from splitpu.utils.files import ends_in, replacing
@@ -31,8 +31,9 @@ ALIKE = 0.8  # from which share of equal letters on a column is taken for misspe
 ENDS_SHOWN = 15  # columns at either end of a heading: labels often stand last
 _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
-_DATE = re.compile(r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})(?:[T ]\s*(\S.*))?")
-ORDERS = ("ymd", "dmy", "mdy")  # of year, month and day in a date
+_CLOCK = r"(\d{1,2})([\d:.,]*)\s*(?:([ap])\.?m\.?)?\s*(Z|UTC|GMT|[+-][\d:]+)?"  # 5:00, 17:30:00.5 +02:00, 5 p.m.
+_DATE = re.compile(rf"(\d{{1,4}})([./-])(\d{{1,2}})\2(\d{{1,4}})(?:(?:T|,?\s)\s*{_CLOCK})?", re.IGNORECASE)
+ORDERS = ("ymd", "dmy", "mdy")  # of year, month and day in a date; by the first 3.1.2023 is taken, but not 3/1/2023
 _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC)
 
 Columns = dict[str, Any]  # a list of cells each, or of a data frame an array of numbers
@@ -234,6 +235,8 @@ def plain_cell(value: Any) -> Any:
             value = value.decode("utf-8")
     if isinstance(value, str):
         return None if (words := value.strip()).lower() in MISSING else words
+    if isinstance(value, timedelta):
+        return value / timedelta(days=1)
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -263,7 +266,7 @@ class Column:
     @property
     def feature_names(self) -> list[str]:
         values = [self.name] if self.categories is None else [f"{self.name} = {value}" for value in self.categories]
-        values = [f"{self.name} >= {step:g}" for step in self.steps] or values
+        values = [f"{self.name} >= {as_date(step) if self.dates else f'{step:g}'}" for step in self.steps] or values
         return values + ([f"{self.name} is missing"] if self.flag_missing else [])
 
     @property
@@ -370,16 +373,17 @@ def as_numbers(values: Sequence[Any]) -> Floats | None:
 def order_of_dates(values: Sequence[Any]) -> str:
     """How a column of dates is written, one of ORDERS; nothing for other columns, and where 3/4/2023 may be either."""
     said = [value for value in values if value is not None]
-    fit = (order for order in ORDERS if said and as_days(said, order) is not None)  # read only as far as is needed
-    first = next(fit, "")
-    either = first == "dmy" and "." not in text(said[0]) and "mdy" in fit  # with points nobody begins with the month
-    return "" if either else first
+    if not said or as_days(said, "ymd") is not None:
+        return "ymd" if said else ""
+    fit = [order for order in ("dmy", "mdy") if as_days(said, order) is not None]
+    return fit[0] if len(fit) == 1 else ""
 
 
 def as_days(values: Sequence[Any], order: str) -> Floats | None:
     """Dates as days since 1970, with the time of day as a part of one; None where some are no dates in this order.
 
     Dates that begin with a year of four digits can be told from all others, so they are taken in any column of dates.
+    So can 3.1.2023 beside them, as hardly anybody begins with the month before a point.
 
     >>> as_days(["3.1.1970", None, "1970-01-02 12:00"], "dmy").tolist()
     [2.0, nan, 1.5]
@@ -391,12 +395,14 @@ def as_days(values: Sequence[Any], order: str) -> Floats | None:
         match = None if is_nested(value) or is_number(value) else _DATE.fullmatch(text(value))
         if match is None:
             return None
-        first, _, second, third, clock = match.groups()
-        parts = dict(zip("ymd" if len(first) == 4 else order, (first, second, third), strict=True))
-        written = f"{parts['y']}-{parts['m']:0>2}-{parts['d']:0>2}" + (f"T{clock}" if clock else "")
+        first, sign, second, third, hour, clock, half, zone = match.groups()
+        by_day = "dmy" if sign == "." and order == "ymd" else order
+        parts = dict(zip("ymd" if len(first) == 4 else by_day, (first, second, third), strict=True))
+        hour = hour if half is None else int(hour) % 12 + 12 * (half in "pP")
+        zone = zone if zone and zone[0] in "+-" else "Z"
+        written = f"{parts['y']}-{parts['m']:0>2}-{parts['d']:0>2}T{hour or 0:0>2}{clock or ''}{zone}"
         try:
-            moment = datetime.fromisoformat(written)
-            days[row] = (moment.replace(tzinfo=moment.tzinfo or UTC) - _FIRST_DAY) / timedelta(days=1)
+            days[row] = (datetime.fromisoformat(written) - _FIRST_DAY) / timedelta(days=1)
         except (ValueError, OverflowError):
             return None
     return days
