@@ -14,7 +14,7 @@ from splitpu.engine.stage import Observer, Stage, steps_per_epoch
 from splitpu.methods.registry import whole_run_rows
 from splitpu.networks.build import build_network
 from splitpu.prior.estimate import LARGEST_SHARE
-from splitpu.prior.network_scores import FOLDS, Mirrored, Schedule, _made_small, network_scores
+from splitpu.prior.network_scores import DEARER, FOLDS, Mirrored, Schedule, _made_small, network_scores
 from splitpu.prior.scores import CrossFitted, pu_scores
 
 
@@ -119,8 +119,20 @@ def test_no_more_is_planned_for_the_prior_than_a_share_of_the_training(kind, row
     labelled = max(15, rows // 12)
     config = apply_overrides(preset("default", DataProfile(kind=kind, rows=rows, labelled=labelled)), words)
     whole, data = whole_run_rows(config, rows, labelled), empty(rows, labelled, kind)
-    found, least = (Schedule.within(most, data) for most in (LARGEST_SHARE * whole, 0.0))
-    assert found.work(data) <= LARGEST_SHARE * whole or (found == least and found.work(data) <= whole / 2)
+    most = LARGEST_SHARE * whole / (DEARER if kind == "images" else 1)
+    found, least = Schedule.within(most, data), Schedule.within(0.0, data)
+    assert found.work(data) <= most or (found == least and found.work(data) <= whole / 2)
+
+
+def test_more_small_images_come_to_as_many_pixels(monkeypatch):
+    import splitpu.prior.network_scores as module
+
+    seen: list[float] = []
+    monkeypatch.setattr(module, "network_scores", lambda data, *, most, **_: seen.append(most))
+    for side in (20, 64):
+        data = PUData(np.zeros((60, side, side, 1), np.uint8), np.arange(60) < 20, "single-training-set")
+        module.affordable_scores(data, np.arange(60), seed=0, device="cpu", most=1000.0)
+    assert seen == pytest.approx([1000 / DEARER, 4000 / DEARER])
 
 
 def test_the_usual_schedule_is_kept_where_there_is_time():

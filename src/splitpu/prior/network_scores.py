@@ -33,6 +33,7 @@ WARM_UP, CLEANED = 10, 20
 FEWEST_STEPS = 1000  # of both together, as far as MOST_TIMES as many epochs allow
 MOST_TIMES, LEAST = 4, 0.2  # the second where the model itself is trained for few epochs
 LARGEST_SIDE_ON_CPU = 32  # of an image, in pixels
+DEARER = 1.75  # times what it costs to train a model is what a pixel costs here, as measured with images of that size
 _BATCH, _SMALLEST_BATCH = 256, 16  # images a step; of volumes fewer, as each is many images
 _FEW, _STEPS = 48, 4  # images a step, or steps an epoch, where time is short: a step costs what it sees
 _FORWARD, _LOOKS = 1 / 3, 5  # of a step's work the way there; how often it is gone beside once a cleaned epoch
@@ -75,15 +76,16 @@ def affordable_scores(
 ) -> CrossFitted:
     """Scores of these rows, by networks that fit the machine; the rest is as `network_scores` takes it.
 
-    On a GPU all rows train and judge, and the estimators are given some of them, which are enough. On a CPU that would
-    take hours for photographs of usual sizes; there a small network sees only these rows, made small, and more of them
-    come to as many pixels. That network is the smallest of ours: whichever is trained later costs as much a pixel.
+    On a GPU all rows train and judge, whatever that takes, and the estimators are given some, which are enough. On a
+    CPU that would take hours for photographs of usual sizes; there a small network sees only these rows, made small, so
+    that more of them come to as many pixels. It is the smallest of ours: whichever is trained later costs as much.
     """
-    if data.kind == "images" and Hardware.choose(device, EngineConfig()).device.type == "cpu":
+    on_cpu = Hardware.choose(device, EngineConfig()).device.type == "cpu"
+    if data.kind == "images" and on_cpu:
         small = _made_small(data, rows)
-        most *= math.prod(data.features.shape[1:3]) / math.prod(small.features.shape[1:3])
+        most *= math.prod(data.features.shape[1:3]) / math.prod(small.features.shape[1:3]) / DEARER
         return network_scores(small, device=device, network="cnn-small", most=most, **how)
-    found = network_scores(data, device=device, most=most, **how)
+    found = network_scores(data, device=device, most=most if on_cpu else math.inf, **how)
     return CrossFitted(found.plain[rows], found.cleaned[rows])
 
 
