@@ -295,7 +295,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
         they tell only of one that says the same of nearly all rows.
         """
-        from splitpu.prior.estimate import prior_for
+        from splitpu.prior.estimate import PriorOptions, prior_for
 
         observer = ProgressLines(self.verbose)
         X, labels = self._checked_training_input(readable_tensor(X), checked_labels(readable_tensor(y)))
@@ -323,7 +323,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         given = {name: value for name, value in named.items() if value is not None}
         config = config_from_dict(given, self._whole_config(data))
         check_method(config, data)
-        prior = prior_for(self.method, self.prior, data, seed=seed, device=self.device, backbone=backbone)
+        how = PriorOptions(seed=seed, device=self.device, backbone=backbone, config=config)
+        prior = prior_for(self.method, self.prior, data, **how)
         spec = TrainSpec(
             config=with_calibration(config, self.calibration),
             prior=prior.value,
