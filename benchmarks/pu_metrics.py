@@ -114,7 +114,7 @@ def one_simulation(case: Key, number: int) -> dict[str, tuple[float, float, floa
     else:
         truth, positive, unlabelled = cross_fitted(case, rng, number)
     found = evaluate_pu(positive, unlabelled, case["prior"], scenario=case["scenario"], seed=number)
-    return {figure: (truth[figure], *found[figure]) for figure in JUDGED}
+    return {figure: (truth[figure], *found[figure][:3]) for figure in JUDGED}
 
 
 def given_decisions(case: Key, rng: np.random.Generator) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:

@@ -6,14 +6,18 @@ in `make cluster`, against one of two nodes on this machine.
 import json
 import os
 import re
+import runpy
 import secrets
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -30,14 +34,14 @@ from splitpu.data.public.download import cache_folder
 from splitpu.reproduce import units
 
 PAGES = ("README.md", *(f"docs/{page}.md" for page in ("index", "GUIDE", "FILES", "CLUSTER", "LIMITS", "FIGURES")))
-PAGES += tuple(f"docs/{page}.md" for page in ("RESULTS", "DEVIATIONS", "SECURITY"))
+PAGES += tuple(f"docs/{page}.md" for page in ("RESULTS", "DEVIATIONS", "SECURITY", "api"))
 ALL = os.environ.get("DOCS_COMMANDS") == "all"
 
 # Why a command is not run here, by how it begins or by what is in it.
 NOT_RUN = {
-    r"^pip install": "asks for packages of other places: .ci/package and `make cluster` install them",
-    r"^make ": "make test would start itself; make demo, docs and test are run by hand and by .ci/run",
-    r"^python ": "measures for minutes or hours: benchmarks/results and docs/LOG.md have what each has found",
+    r"^pip install": "asks other places for packages, as .ci/package and `make cluster` do; extras are looked up",
+    r"^make ": "make test would start itself; targets are looked up",
+    r"^python ": "measures for minutes or hours; only whether the script takes these words is tried",
     r"KEY=VALUE": "not a command, but what a command looks like",
 }
 ADDRESS = "10.0.0.1:6379"  # of a cluster, in the pages
@@ -279,6 +283,48 @@ def test_the_commands_run(
             started = time.process_time()
             reader.gives(command)
             print(f"ran in {time.process_time() - started:.1f} CPU s: {command.line}")
+
+
+def pages_of_the_site() -> list[str]:
+    """But for the log, whose commands are those of their day."""
+    pages = ["README.md", "CONTRIBUTING.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+    return sorted(page for page in pages if page != "docs/LOG.md")
+
+
+def lines_that_begin(program: str) -> list[str]:
+    lines = (command.line for page in pages_of_the_site() for command in shown_commands(page))
+    return sorted({line.partition(" #")[0].strip() for line in lines if line.startswith(f"{program} ")})
+
+
+class Parsed(Exception):
+    """A script has read its words, and would begin to measure."""
+
+
+@pytest.mark.parametrize("line", lines_that_begin("python"))
+def test_scripts_take_the_words_that_the_pages_give_them(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the script's own parser: options exist, and none that is needed is left out. Nothing is measured."""
+    path, *words = shlex.split(line)[1:]
+    parse = ArgumentParser.parse_args
+
+    def parsed(parser: ArgumentParser, *given: Any) -> None:
+        parse(parser, *given)
+        raise Parsed
+
+    monkeypatch.setattr(ArgumentParser, "parse_args", parsed)
+    monkeypatch.setattr(sys, "argv", [path, *words])
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    with patch.dict(os.environ), pytest.raises(Parsed):
+        runpy.run_path(str(ROOT / path), run_name="__main__")
+
+
+def test_extras_and_targets_that_the_pages_name_exist() -> None:
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages_of_the_site())
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = {extra for some in re.findall(r"pip install '(?:\.|splitpu)\[(.+?)\]'", text) for extra in some.split(",")}
+    assert len(named) >= 5
+    assert named <= extras.keys()
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert {line.split()[1] for line in lines_that_begin("make")} <= {*targets}
 
 
 def test_every_reason_is_needed() -> None:

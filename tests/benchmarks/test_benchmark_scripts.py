@@ -162,6 +162,13 @@ def test_sets_that_cannot_serve_a_kind_of_simulation_are_named() -> None:
     assert "no kind named crossfitted" in wrong.stderr
 
 
+def test_figures_without_negatives_are_simulated() -> None:
+    case = {"kind": "given", "set": "gaussians", "scenario": "single-training-set", "labelled": 200, "prior": 0.4}
+    found = importlib.import_module("pu_metrics").simulated({**case, "simulations": 3})["figures"]
+    assert 0.6 < found["accuracy"]["truth"] < 1
+    assert all(figure["error"] < 0.2 and figure["width"] > 0 for figure in found.values())
+
+
 def test_a_classifier_is_judged_at_its_own_cut_and_at_the_prior() -> None:
     from classifiers import judged
     from drawn_sets import Drawn

@@ -87,6 +87,7 @@ def test_from_folders_to_figures(timm: None, tmp_path: Path, capsys: pytest.Capt
     assert main(["evaluate", run, "--test", *folders[2:], "--device", "cpu"]) == 0
     assert (tmp_path / "run" / "report.html").exists() and (tmp_path / "said.csv").exists()
     told = json.loads((tmp_path / "run" / "result.json").read_text())["learners"]
+    assert all(line["seconds"] > 0 for line in told)  # embeddings and heads, as "0.0 s of training" would be wrong
     assert [one["learner"] for one in told if one["chosen"]] == ["student"]  # whose scores lie in two groups
     untested = [*asked[:5], "--out", f"{run}-untested", "--prior", "0.5", "--backbone", NAME, "--features", "frozen"]
     assert main([*untested, "--device", "cpu"]) == 0  # judged by heads that had not seen the row

@@ -245,8 +245,7 @@ def _both_heads(
     if len(rows) > MOST_IN_GRAPH:
         return base, None
     unit = _unit(standard)
-    spread = spread_labels(unit @ unit.T, known, fixed["neighbours"], REACH)
-    spread = _unit_spread(spread)
+    spread = _unit_spread(spread_labels(unit @ unit.T, known, fixed["neighbours"], REACH))
     return base, FrozenHead(**fixed, reference=unit.astype(np.float32), spread=spread.astype(np.float32))
 
 
@@ -327,7 +326,7 @@ class FrozenChoice:
     labelled: Mask
     numbers: Rows  # which rows of the data they are
     fit: FrozenFit
-    seconds: float  # of embedding, if that was still to do, and of both heads with their folds
+    seconds: float  # embeddings, base and student
 
     @property
     def out_of_fold(self) -> Floats:
@@ -347,15 +346,14 @@ _LATEST: dict[tuple[Any, ...], FrozenChoice] = {}
 def frozen_choice(data: PUData, name: str, seed: int, watch: Watch = lambda *_: None) -> FrozenChoice:
     """Base and student on embeddings of the data, computed or read; asked again, not made again."""
     key = (data.fingerprint(), name, seed)
-    found = _LATEST.get(key)
-    if found is None:
-        started = time.perf_counter()
+    if (found := _LATEST.get(key)) is None:
+        began = time.perf_counter()
         asked, plan = encoder_for(name, data.features.shape[1:])
         features = averaged_views(embed(pictures_of(data.features), asked, plan))[data.taught]
         labelled = data.labelled[data.taught]
         answers = None if data.answers is None else data.answers[data.taught]
         fit = fit_frozen(features, labelled, seed, answers, watch)
-        found = FrozenChoice(asked, plan, features, labelled, data.taught, fit, time.perf_counter() - started)
+        found = FrozenChoice(asked, plan, features, labelled, data.taught, fit, time.perf_counter() - began)
         _LATEST.clear()
         _LATEST[key] = found
     return found
@@ -367,8 +365,7 @@ def run_frozen(context: Context) -> MethodResult:
     from splitpu.methods.table_learners import split_rows
 
     found = frozen_choice(context.data, context.recipe.name, context.engine.seed)
-    fit = found.fit
-    head = fit.base_head
+    fit, head = found.fit, found.fit.base_head
     base = _teacher(context, found, head, fit.base_out_of_fold, (1 / head.base_std, -head.base_mean / head.base_std))
     rounds = []
     if context.config.rounds and fit.student_head is not None:
@@ -378,10 +375,9 @@ def run_frozen(context: Context) -> MethodResult:
         rounds = [Round(1, base, split, Student(**vars(student), sound=fit.taken == "student"))]
     judged = {"base": fit.base_out_of_fold, **({"student": fit.student_out_of_fold} if rounds else {})}
     table: list[dict[str, Any]] = []
-    for name, scores in judged.items():
-        auc = auc_of(scores, found.labelled)
-        ranked = {"learner": name, "auc": auc.value, "auc_low": auc.low, "auc_high": auc.high}
-        ranked["seconds"] = found.seconds / len(judged)  # every fold fits both at once
+    for name, scores in judged.items():  # one fit made them both
+        auc, seconds = auc_of(scores, found.labelled), found.seconds / len(judged)
+        ranked = {"learner": name, "auc": auc.value, "auc_low": auc.low, "auc_high": auc.high, "seconds": seconds}
         gain = None if name == "base" else auc.value - table[0]["auc"]
         table.append({**ranked, "chosen": name == fit.taken, "gain_over_base": gain})
     return MethodResult(base, tuple(rounds), tuple(context.engine.history), learners=table)
