@@ -191,8 +191,9 @@ def _teacher(
 ) -> Teacher:
     """The learner with its logits: of rows that it was taught those that were found out of fold."""
     network = LearnerBackbone(learner).to(context.engine.hardware.device).eval()
-    logits = context.logits_of(network).double()
-    logits[context.rows(rows.numbers)] = torch.as_tensor(out_of_fold, dtype=torch.float64, device=logits.device)
+    told = torch.as_tensor(out_of_fold, dtype=torch.float64, device=context.engine.hardware.device)
+    logits = told.clone() if context.data.aside is None else context.logits_of(network).double()
+    logits[context.rows(rows.numbers)] = told
     return Teacher(network, _threshold(context, logits, own_threshold), logits, key="")
 
 

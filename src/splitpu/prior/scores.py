@@ -2,8 +2,7 @@
 
 TEDn: take the likely positives out of the unlabelled rows, train again, and read the share off anew.
 
-How much every row looks like a labelled one, judged only by classifiers that did not see the row.
-"""
+How much every row looks like a labelled one, judged only by classifiers that did not see the row."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,8 +55,7 @@ class KernelLogistic:
     def judge(self, training: Rows, kept: Flags, asked: Rows, seed: int) -> Judged:
         """Learn which rows are labelled, all given by number; `kept` runs over the training rows, the rest is dropped.
 
-        The training rows are scored by cross-fitting.
-        """
+        The training rows are scored by cross-fitting."""
         from sklearn.model_selection import StratifiedKFold
 
         own = np.empty(len(training))
@@ -125,8 +123,7 @@ def alternate(
     classes themselves, and the share shows more clearly. Which rows are dropped is decided inside each training
     part alone: a held-out row that had a say in it would no longer be scored like an unseen one, and labelled rows
     would come out higher than unlabelled positives. Rows that are not `learned` from are held out, too: each is judged
-    by one fold's classifiers like any other, as the mean of several would spread less.
-    """
+    by one fold's classifiers like any other, as the mean of several would spread less."""
     folds = _folds(labelled, learned, seed)
     kept: list[Flags] = [np.ones(len(training), dtype=np.bool_) for training, _ in folds]
     history: list[Floats] = []
@@ -200,8 +197,7 @@ class PUScores:
         """How well labelled rows are told from unlabelled ones: 1/2 is not at all.
 
         Even a perfect classifier cannot tell labelled positives from unlabelled ones, so with a share s of positives
-        among the unlabelled rows it reaches 1 - s / 2.
-        """
+        among the unlabelled rows it reaches 1 - s / 2."""
         from sklearn.metrics import roc_auc_score
 
         return max(float(roc_auc_score(self.labelled, scores)) for scores in (self.plain, self.cleaned))
@@ -224,8 +220,7 @@ def pu_scores(
 ) -> PUScores:
     """Cross-fitted scores: quick classical learners for vectors and small images, the package's networks for others.
 
-    The observer sees the epochs of the networks.
-    """
+    The observer sees the epochs of the networks."""
     if reason := too_few_rows(data):
         raise InputError(reason)
     if how == "auto":
@@ -261,8 +256,7 @@ def classical_scores(
 ) -> CrossFitted:
     """A kernel method and trees, averaged: each does well where the other does not.
 
-    Rows that are not `learned` from are only judged; without it all are both.
-    """
+    Rows that are not `learned` from are only judged; without it all are both."""
     sharpness = 3.0 if images else 1.0  # neighbouring images share most of their pixels
     learned = np.ones_like(labelled) if learned is None else learned
     found, steps = [], cross_fittings * ROUNDS * FOLDS
@@ -276,8 +270,7 @@ def classical_scores(
 def described(data: PUData, rows: Indices, seed: int) -> Floats:
     """Rows as numbers of comparable size: standardised features, or the principal components of images.
 
-    No label is looked at, so the held-out rows may take part.
-    """
+    No label is looked at, so the held-out rows may take part."""
     from sklearn.decomposition import PCA
 
     if is_sparse(data.features):

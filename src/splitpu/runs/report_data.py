@@ -33,7 +33,7 @@ from splitpu.views import Views
 SHOWN = 24  # samples in a gallery
 VALUES_SHOWN = 8  # columns of a sample
 LARGEST_TABLE = 1 << 26  # bytes of a file that is read once more for its records
-ASKED_ROWS, ASKED_IN_ALL, ASKED_VALUES = 1_000, 10_000, 4_000_000  # at most, for the importance of columns
+ASKED_ROWS, ASKED_IN_ALL, ASKED_VALUES = 1_000, 5_000, 4_000_000  # at most, for the importance of columns
 MOST_COLUMNS, COLUMNS_SHOWN = 200, 15
 _COLUMNS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision", "positive_rate")
 
