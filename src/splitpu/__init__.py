@@ -14,8 +14,7 @@ from typing import Any
 def _homes() -> dict[str, str]:
     """The module of every public name: listed once, in the stub beside this file, which type checkers read as well.
 
-    Names are imported when they are first asked for, so that `import splitpu` itself costs nothing.
-    """
+    Names are imported when they are first asked for, so that `import splitpu` itself costs nothing."""
     import ast
     from pathlib import Path
 

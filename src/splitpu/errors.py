@@ -60,8 +60,7 @@ class RankLost(SplitPUError):
 class SomeRunsFailed(SplitPUError):
     """Of several runs some failed, each for the reason in `failed`; the others are in `finished`.
 
-    Both are by the number of the run, counted from 0 in the order they were given.
-    """
+    Both are by the number of the run, counted from 0 in the order they were given."""
 
     def __init__(self, sentence: str, failed: dict[int, Exception], finished: dict[int, Any]) -> None:
         super().__init__(sentence)

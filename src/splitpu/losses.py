@@ -3,8 +3,7 @@
 * Logits are one per sample, shape (B,). Anything else is refused: (B, 1) against (B,) broadcasts silently to (B, B).
 * The arithmetic is float32 (float64 if given float64), whatever the precision of the network that made the inputs.
 * No value of a tensor ever reaches Python, so a training step that uses them can be captured in a CUDA graph.
-* An empty batch costs nothing: the loss is zero and can still be differentiated.
-"""
+* An empty batch costs nothing: the loss is zero and can still be differentiated."""
 
 import math
 from collections.abc import Callable
@@ -78,8 +77,7 @@ def nnpu_risk(
 
     A true risk on negatives cannot be negative, so there the network is overfitting: the objective becomes
     `-gamma * negative` *alone*, and only the reported value is clamped. With a `weight` for each row of the population,
-    their mean is a weighted one.
-    """
+    their mean is a weighted one."""
     if beta < 0 or gamma < 0:
         raise InputError(f"nnPU was given beta = {beta} and gamma = {gamma}; give two numbers that are not negative.")
     positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior, surrogate, weight)
@@ -92,8 +90,7 @@ def pnu_risk(known: PURisk, negative_logit: Tensor, prior: float, *, share: floa
     """Return the PNU risk (Sakai et al. 2017): `share` of a supervised risk of P and N, the rest a PU risk.
 
     Both have the same term for positives, so N is a second opinion on the risk on negatives: `(1 - prior) E_N l(z, -1)`
-    beside `E_U l(z, -1) - prior E_P l(z, -1)`. It cannot fall below zero, so where nnPU steps back it still pulls.
-    """
+    beside `E_U l(z, -1) - prior E_P l(z, -1)`. It cannot fall below zero, so where nnPU steps back it still pulls."""
     if not 0 <= share <= 1:
         raise InputError(f"The share of the supervised risk is {share}; give a number from 0 to 1.")
     of_negatives = (1 - prior) * _mean(surrogate(_as_logit(negative_logit, "negative_logit"), -1))
@@ -113,8 +110,7 @@ def generalised_jensen_shannon(logit: Tensor, target: Tensor, rho: float, *, wei
     `[rho * KL(q||m) + (1 - rho) * KL(p||m)] / (-(1 - rho) * log(1 - rho))`, averaged over the samples. Towards
     `rho = 0` it becomes cross-entropy (less the entropy of the label), which learns fast; towards `rho = 1`, for
     certain labels, the mean absolute error, which tolerates noise. It lies between 0 (`p = q`) and
-    `1 + rho * log(rho) / ((1 - rho) * log(1 - rho))` (`p` and `q` certain of opposite classes).
-    """
+    `1 + rho * log(rho) / ((1 - rho) * log(1 - rho))` (`p` and `q` certain of opposite classes)."""
     if not 0 < rho < 1:
         raise InputError(f"The Jensen-Shannon weight rho is {rho}; give a number strictly between 0 and 1.")
     logit = _as_logit(logit, "logit")
@@ -148,8 +144,7 @@ def low_level_consistency(student: Tensor, teacher: Tensor, *, norm: bool = Fals
     """Return the mean squared difference between two networks' early features; only the student is moved.
 
     With `norm` the mean length of a sample's difference, which is the paper's Eq. 8: as its features are many, a far
-    larger number with far larger gradients.
-    """
+    larger number with far larger gradients."""
     _require_same_shape(student, teacher, "student's and teacher's features")
     difference = _as_full_precision(student) - _as_full_precision(teacher.detach())
     # torch's norm has a gradient of 0 where the difference is 0, which the root of a sum of squares has not.
@@ -161,8 +156,7 @@ def prediction_consistency(weak_logit: Tensor, strong_logit: Tensor, *, confiden
 
     Only the strong side is moved. With a `confidence`, only samples with `max(p, 1 - p) >= confidence` in the weak
     view count, positive or negative alike. Their sum is still divided by the size of the *whole* batch (as FixMatch
-    does), so that a handful of confident samples early in training does not weigh as much as a batch full of them.
-    """
+    does), so that a handful of confident samples early in training does not weigh as much as a batch full of them."""
     weak_logit, strong_logit = _as_logit(weak_logit, "weak_logit").detach(), _as_logit(strong_logit, "strong_logit")
     _require_same_shape(weak_logit, strong_logit, "weak and strong logits")
     divergence = torch.sigmoid(weak_logit) * (functional.logsigmoid(weak_logit) - functional.logsigmoid(strong_logit))
@@ -178,8 +172,7 @@ def feature_consistency(predicted_first: Tensor, predicted_second: Tensor, first
     """Return `-cos(f(x1), sg(x2)) / 2 - cos(f(x2), sg(x1)) / 2`, the SimSiam agreement of two views' features.
 
     Only the predictions `f` are moved; the features they aim at are constants, without which every feature would
-    collapse to one point. A vector of no length agrees with nothing: its cosine and its gradient are zero.
-    """
+    collapse to one point. A vector of no length agrees with nothing: its cosine and its gradient are zero."""
     for other in (predicted_second, first, second):
         _require_same_shape(predicted_first, other, "predictions and features of the two views")
     if predicted_first.ndim != 2:
@@ -193,8 +186,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, *, decoupled: boo
     """Return how badly two views of each row find one another among all views of the batch, by cosine.
 
     Every view is compared with all others; the loss is the cross-entropy of picking its partner at this temperature
-    (SimCLR). `decoupled` leaves the partner out of what the pair has to beat: an easy pair then keeps pulling.
-    """
+    (SimCLR). `decoupled` leaves the partner out of what the pair has to beat: an easy pair then keeps pulling."""
     if temperature <= 0:
         raise InputError(f"The temperature of the contrastive loss is {temperature}; give a number above 0.")
     _require_same_shape(first, second, "features of the two views")

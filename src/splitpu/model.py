@@ -71,8 +71,7 @@ class Model:
     def decision(self, features: Array, hardware: Hardware, *, which: str = "final") -> Floats:
         """Logit above the threshold: positive means positive. Takes canonical features.
 
-        Of a calibrated model, these are the log odds of its probabilities, so that 1/2 is the threshold.
-        """
+        Of a calibrated model, these are the log odds of its probabilities, so that 1/2 is the threshold."""
         scorer = self.base if which == "base" else self.final
         views = Views(self.preprocessing, self.config.views, hardware.device)
         decision = predict_logits(scorer.network.to(hardware.device), features, views, hardware) - scorer.threshold

@@ -63,8 +63,7 @@ class RawToProbability(nn.Module):
 class CalibrationMap(nn.Module):
     """A calibrator as tensors: from decisions in double precision to probabilities and answers.
 
-    The answer does not come from the probability, which is exactly 1/2 for decisions next to the threshold, too.
-    """
+    The answer does not come from the probability, which is exactly 1/2 for decisions next to the threshold, too."""
 
     def __init__(self, calibration: PUCalibrator) -> None:
         super().__init__()
@@ -92,8 +91,7 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
     """Write the final network to an ONNX file, then run the file and compare: a file that differs is not kept.
 
     `raw_dtype` is that of the rows the file takes; bytes for images whose scaling says they were bytes, else float32,
-    or float64 if the model was trained on numbers that float32 cannot tell apart.
-    """
+    or float64 if the model was trained on numbers that float32 cannot tell apart."""
     for name in NEEDED:
         from_extra(name, "onnx", f"exporting to ONNX needs the package {name}")
     if isinstance(model.final.network, FrozenNetwork):

@@ -3,8 +3,7 @@
 A fixed sequence of device operations, without a loop over samples, a shape that depends on the data or anything read
 back: so views can be captured in a CUDA graph, and on the CPU one state of a generator gives bitwise the same views.
 What they do to images are pure functions of unit images (B, H, W, C), elementwise or sampling: nothing here is a matrix
-product, which mixed precision would round.
-"""
+product, which mixed precision would round."""
 
 import copy
 import math
@@ -44,8 +43,7 @@ def cropping(area: Tensor, ratio: Tensor, place: Tensor) -> Tensor:
     """The motion that enlarges a rectangle to the whole image.
 
     The rectangle has the share `area` (B,) of the image and `ratio` (B,) times its width for its height; `place` (B, 2)
-    says where it lies, from -1 at the left and the top to 1 at the right and the bottom.
-    """
+    says where it lies, from -1 at the left and the top to 1 at the right and the bottom."""
     width, height = (area * ratio).sqrt().clamp(max=1.0), (area / ratio).sqrt().clamp(max=1.0)
     nothing = torch.zeros_like(area)
     across = torch.stack([width, nothing, place[:, 0] * (1 - width)], dim=1)
@@ -208,8 +206,7 @@ class Views:
 
     Pixels that show nothing (the padding of a crop, the square CutOut takes away) count as the channel mean: they are
     exactly 0 after normalisation, and have no say in an image's contrast. Where an image is turned after its crop they
-    are blanked where the crop had put them: letting them turn along costs time and has changed no accuracy (LOG.md).
-    """
+    are blanked where the crop had put them: letting them turn along costs time and has changed no accuracy (LOG.md)."""
 
     def __init__(
         self, preprocessing: Preprocessing, config: ViewsConfig, device: torch.device | str, *, kernels: bool = False
@@ -263,8 +260,7 @@ class Views:
         """Return a view that is hard to recognise: a weak one in other colours with a blank square, or with gaps.
 
         Two of them are what a contrastive warm-up compares, with settings of its own.
-        With the same generator state and all strong effects switched off this is exactly the weak view.
-        """
+        With the same generator state and all strong effects switched off this is exactly the weak view."""
         config = self._config
         if not self._is_image:
             standardised = self._noisy(raw, generator)

@@ -8,6 +8,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from splitpu.errors import InputError
+from splitpu.evaluation import label_tests
 from splitpu.evaluation.label_tests import held_out_line, random_labels_test
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -55,6 +56,17 @@ def test_labels_by_a_feature_that_tells_no_class_are_noticed() -> None:
         noticed += found.doubtful
         assert ("do not look like a random draw" in found.verdict) == found.doubtful
     assert noticed >= 5
+
+
+def test_what_the_clearest_rows_show_is_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    noticed = []
+    for likely in (label_tests.LIKELY[:1], label_tests.LIKELY):
+        monkeypatch.setattr(label_tests, "LIKELY", likely)
+        draws = [(seed, *drawn(1500, 0.4, 2.0, seed)) for seed in range(12)]
+        known = [preferred_labels(*one, 100, preference="feature", column=3, seed=seed) for seed, *one in draws]
+        found = [random_labels_test(one[1], scores_of(one[1], by), by) for one, by in zip(draws, known, strict=True)]
+        noticed.append(sum(check.doubtful for check in found))
+    assert noticed[0] < noticed[1]
 
 
 def test_two_groups_in_u_show_a_preference_by_a_column_that_tells_the_class() -> None:

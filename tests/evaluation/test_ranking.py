@@ -109,6 +109,13 @@ def test_the_same_seed_gives_the_same_figures_and_u_alone_is_the_population_of_c
     assert f"precision@{round(150 / 2)}" in apart and "precision@100" in one  # half as many as there are positives
 
 
+def test_without_intervals_the_values_are_the_same() -> None:
+    scores, known, _ = drawn(1000, 0.2, 2.0, 50, 5)
+    whole, values = (ranking_figures(scores, known, 0.2, intervals=one) for one in (True, False))
+    assert {name: one.value for name, one in whole.items()} == {name: one.value for name, one in values.items()}
+    assert all(one.low == one.value == one.high for one in values.values())
+
+
 def test_in_telling_order_in_short() -> None:
     assert in_telling_order(["accuracy", "f1", "roc_auc", "lift@9"], 0.05) == ("roc_auc", "lift@9", "accuracy", "f1")
     assert in_telling_order(["accuracy", "f1", "roc_auc", "lift@9"], 0.3) == ("roc_auc", "accuracy", "f1", "lift@9")

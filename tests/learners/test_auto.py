@@ -57,6 +57,15 @@ def test_a_student_is_taken_only_if_it_beats_its_base(monkeypatch: pytest.Monkey
     assert choose(rows, labelled).name == "kernel"
 
 
+def test_a_bagging_that_is_behind_is_not_grown_to_its_end() -> None:
+    rows, _, labelled = rings(400)
+    choice = choose(rows, labelled, candidates=[Bagging("stumps", trees=70, leaf=100), Bagging(trees=70), Logistic()])
+    trees = {one.name: len(one.fitted.trees) for one in choice.candidates if one.fitted is not None}
+    assert trees == {"stumps": Bagging.first, "bagging": 70}
+    assert "bagging" in choice.name and "stumps" not in choice.name
+    assert [one.name for one in choice.candidates] == ["logistic", "stumps", "bagging"]
+
+
 def test_many_rows_are_chosen_on_a_part_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "CHOOSE_ROWS", 150)
     rows, _, labelled = rings(400)

@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix
 from sklearn.metrics import roc_auc_score
 
 from splitpu import InputError, PUData, SAREMClassifier, SplitPUClassifier, load_named, make_pu
+from splitpu.learners import auto, biased_labels
 from splitpu.learners.auto import choose
 from splitpu.learners.biased_labels import BiasedLabels, how_positive
 
@@ -52,6 +53,19 @@ def test_how_positive_finds_the_share_of_positives_that_labels_hide() -> None:
     known = truth & (rng.random(3000) < 1 / (1 + np.exp(-2 * site[:, 0])))
     found = how_positive(others, site, known.astype(float), np.ones(3000))
     assert (found[known] == 1).all() and found[truth].mean() > 0.85 and found[~truth].mean() < 0.1
+
+
+def test_of_many_rows_it_is_fitted_on_some_and_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, truth, known = visits(0, 3000)
+    whole = BiasedLabels((SITE,)).fit(rows, known).scores(rows)
+    monkeypatch.setattr(biased_labels, "ROWS", 1000)
+    some = BiasedLabels((SITE,)).fit(rows, known).scores(rows)
+    assert roc_auc_score(truth, some) > roc_auc_score(truth, whole) - 0.02
+    assert abs(1 / (1 + np.exp(-some)) - 1 / (1 + np.exp(-whole))).mean() < 0.1  # rows left out count nevertheless
+    monkeypatch.setattr(auto, "CHOOSE_ROWS", 1000)
+    said = list[tuple[str, int, int]]()
+    choose(rows, known, candidates=[BiasedLabels((SITE,))], watch=lambda *news: said.append(news))
+    assert said == [("learners judged", 0, 1), *(("parts of all rows scored", part, 3) for part in range(3))]
 
 
 def test_soft_labels_are_taken_as_they_are() -> None:

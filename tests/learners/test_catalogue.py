@@ -20,6 +20,7 @@ from splitpu.learners.catalogue import (
     Kernel,
     Logistic,
     NaiveBayes,
+    _in_steps,
     as_two_classes,
     fewer_rows,
     guarded,
@@ -107,6 +108,30 @@ def test_out_of_bag_scores_are_honest() -> None:
     assert fitted.out_of_bag is not None
     assert roc_auc_score(labelled, fitted.scores(rows)) > 0.95
     assert abs(roc_auc_score(labelled, fitted.out_of_bag) - 0.5) < 0.12
+
+
+def test_trees_are_told_the_nearest_of_a_few_values() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(size=2000), rng.integers(5, size=2000), np.full(2000, np.nan)])
+    rows[::10, 0] = np.nan
+    rare = np.argsort(-np.nan_to_num(rows[:, 0]))[:20]  # all of them above what one step would hold
+    found = _in_steps(rows, np.isin(np.arange(2000), rare).astype(float), 64)
+    assert len(np.unique(found[rare, 0])) == 20
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(rows))
+    np.testing.assert_array_equal(found[:, 1], rows[:, 1])  # so few values stay as they are
+    there = ~np.isnan(rows[:, 0])
+    kept = np.unique(found[there, 0])
+    assert 32 < len(kept) <= 64 and np.isin(kept, rows[:, 0]).all()
+    nearest = kept[np.abs(rows[there, :1] - kept).argmin(1)]
+    np.testing.assert_allclose(np.abs(found[there, 0] - rows[there, 0]), np.abs(nearest - rows[there, 0]))
+
+
+def test_a_bagging_shows_its_first_trees() -> None:
+    rows, _, labelled = a_table()
+    first, whole = Bagging(trees=70).growing(rows, labelled, seed=1)
+    assert (len(first.trees), len(whole.trees)) == (Bagging.first, 70)
+    np.testing.assert_array_equal(Bagging(trees=50).fit(rows, labelled, seed=1).scores(rows), first.scores(rows))
+    assert len(list(Bagging(trees=20).growing(rows, labelled))) == 1
 
 
 def test_boosting_tells_its_stages() -> None:

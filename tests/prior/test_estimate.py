@@ -73,7 +73,7 @@ def test_what_nothing_can_be_estimated_from():
 
 
 def test_a_doubtful_estimate_says_so():
-    data = pu_mixture(0.5, positives=30, unlabelled=120, features=2, apart=1.8)
+    data = pu_mixture(0.5, positives=30, unlabelled=120, features=2, apart=1.6)
     with pytest.warns(SplitPUWarning, match="at most .* of the rows are positive"):
         assert resolve_prior("auto", data).interval is not None
 

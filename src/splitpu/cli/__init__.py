@@ -14,8 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, given as words or taken from the command line, and give its exit code.
 
     Nothing is imported before this is called, so that Ctrl-C is met by a word and not by a traceback from then on.
-    Libraries swallow it while they are being imported, and fail later for lack of parts, so it is noted here.
-    """
+    Libraries swallow it while they are being imported, and fail later for lack of parts, so it is noted here."""
     heard = []
 
     def note(number: int, frame: FrameType | None) -> None:

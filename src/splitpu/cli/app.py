@@ -95,8 +95,7 @@ def hard(
 def review(run: str, /, *, asked: ReviewWords = ReviewWords(), json: Flag = False) -> None:
     """Open a page that asks about samples, one key an answer; `splitpu refit` then trains with the answers.
 
-    Answers are in answers.jsonl in the run folder, one line each, and in answers.csv, which is made from them.
-    """
+    Answers are in answers.jsonl in the run folder, one line each, and in answers.csv, which is made from them."""
 
 
 @run_by("review")
@@ -131,8 +130,7 @@ def embed(
 ) -> None:
     """Write what a pretrained network says of images or volumes, one vector each, for other tools.
 
-    These are the very vectors that fit --features frozen works on, and they are computed once for both.
-    """
+    These are the very vectors that fit --features frozen works on, and they are computed once for both."""
 
 
 @run_by("predict")
@@ -178,8 +176,7 @@ def compare(
 ) -> None:
     """Train several methods on the same rows with the same prior and network, and put their figures side by side.
 
-    To continue a comparison that was stopped, give the same command again. Methods and seeds can be added later.
-    """
+    To continue a comparison that was stopped, give the same command again. Methods and seeds can be added later."""
 
 
 @run_by("train")

@@ -86,8 +86,7 @@ def _cell(column: str, value: object) -> str:
 def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int]:
     """How wide each column is, of which titles and cells are given, if all of them should fit into so much room.
 
-    Where it gets narrow, titles are broken between words, and long texts anywhere, but numbers and names never are.
-    """
+    Where it gets narrow, titles are broken between words, and long texts anywhere, but numbers and names never are."""
     widths, least = [], []
     for number, (title, cells) in enumerate(columns):
         widest = max(map(cell_len, cells), default=0)

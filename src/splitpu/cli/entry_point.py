@@ -34,8 +34,7 @@ def quick_start() -> Iterator[None]:
     """Import what is heavy inside the block.
 
     No garbage is collected there: importing torch makes hundreds of thousands of objects, none of them garbage, and
-    none of them needs to be looked at again later.
-    """
+    none of them needs to be looked at again later."""
     if not _ours:
         yield
         return
@@ -135,8 +134,7 @@ def _make_output_safe() -> None:
     """Who closes standard output (`>&-`) wants to hear nothing, which is no reason to fail.
 
     Python has no stream there then, and the next file that is opened would take the place of the closed one. Names of
-    files may hold letters that the terminal's encoding lacks: they are spelt out.
-    """
+    files may hold letters that the terminal's encoding lacks: they are spelt out."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - while the process lives

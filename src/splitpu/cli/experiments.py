@@ -85,8 +85,7 @@ def reproduce_run(
     """Run the experiments behind tables or figures of the paper.
 
     An experiment consists of units, each of which gives one line of results. Units that are done are skipped, and an
-    interrupted one is continued. To merge the results of several machines, copy their files together.
-    """
+    interrupted one is continued. To merge the results of several machines, copy their files together."""
     began = time.monotonic()  # before the imports, which take their time on a machine that has just started
     if minutes is not None and not minutes > 0:  # what is no number is not above 0 either
         raise InputError(f"--minutes {minutes:g} leaves no time; give a number above 0")

@@ -415,8 +415,7 @@ def _says_how_to_train(asked: FitOptions) -> bool:
 def sized_for_encoder(asked: FitOptions) -> FitOptions:
     """Pictures as large as a pretrained encoder looks at, where it will be asked and nobody gave another size.
 
-    The usual size for few images is smaller, because it is chosen for networks that are trained.
-    """
+    The usual size for few images is smaller, because it is chosen for networks that are trained."""
     words = (asked.data, *(asked.positives or []), *(asked.unlabelled or []))
     folders = [Path(word) for word in words if word]
     if asked.size is not None or not folders or not all(map(Path.is_dir, folders)):

@@ -122,8 +122,7 @@ def _arrays_in(archive: Any) -> dict[str, dict[str, str]]:
     """The arrays of a file by their names; of those that are sparse also the parts, by what scipy calls them.
 
     A sparse X is either what scipy.sparse.save_npz writes, to which `s` may have been added, or lies in the arrays
-    X_data, X_indices, X_indptr and X_shape, which are the parts of a CSR matrix; so do the parts of X_test.
-    """
+    X_data, X_indices, X_indptr and X_shape, which are the parts of a CSR matrix; so do the parts of X_test."""
     names = set(archive.files)
     sparse: dict[str, dict[str, str]] = {}
     if {"data", "shape"} <= names and ({"indices", "indptr"} <= names or {"row", "col"} <= names):

@@ -75,8 +75,7 @@ def canonical_features(
     `channels="auto"` they are the axis of 1, 3 or 4 entries or, for a model, the one that makes the rows such as it was
     `trained_on`. Volumes with fewer slices than others are filled up with slices of zeros, which count as not there.
     Arrays that already have this form, memory-mapped ones among them, are passed on without a copy; sparse matrices
-    become `SparseRows`.
-    """
+    become `SparseRows`."""
     if is_sparse(X):
         return as_array(X)
     if is_sparse_matrix(X):

@@ -50,8 +50,7 @@ def rows_seen(training: Array, given: Array) -> Mask:
     """Which of the given rows equal a training row; none if there are no more of them than new rows might be.
 
     Rows of a few coarse numbers are often equal by chance: as often as one training row equals another. A hundredth of
-    the rows, or less, is what any table has of doubles, and moves no figure by more than that.
-    """
+    the rows, or less, is what any table has of doubles, and moves no figure by more than that."""
     nothing = np.zeros(len(given), dtype=np.bool_)
     if training.shape[1:] != given.shape[1:] or training.dtype != given.dtype or type(training) is not type(given):
         return nothing

@@ -35,8 +35,7 @@ class Preprocessing:
     Images: unit = (raw - offset) * scale lies in [0, 1] (where colours are augmented), then (unit - mean) / std per
     channel. Vectors: (raw - mean) / std per feature; offset and scale stay 0 and 1. Volumes are treated as the images
     they are stacks of; slices that are not there (all 0, see docs/ARCHITECTURE.md) have no say in the numbers. Sparse
-    rows stay as they are, and the numbers 0 and 1 that say so are not written down.
-    """
+    rows stay as they are, and the numbers 0 and 1 that say so are not written down."""
 
     kind: Kind
     shape: tuple[int, ...]  # (d,), (H, W, C) or (S, H, W, C)

@@ -31,8 +31,7 @@ def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = 
     """Which rows are labelled positive (True) and which unlabelled (False), from any of the usual conventions.
 
     `positive` names the value that means "labelled positive" where the labels are two other values.
-    Both kinds of row must occur, because PU learning needs both. `rows` is how many there are to be labelled.
-    """
+    Both kinds of row must occur, because PU learning needs both. `rows` is how many there are to be labelled."""
     values = _one_dimensional(labels, name)
     if rows is not None and len(values) != rows:
         raise InputError(f"{name} has {len(values)} entries but X has {rows} rows: give one entry per row")
@@ -368,8 +367,7 @@ def check_prior(prior: object, data: PUData) -> float:
     """The prior as a float, if these data can have it.
 
     In a single training set the labelled rows are themselves part of the population, so a prior at or below their share
-    would leave no positive among the unlabelled rows and turn the PU risk upside down.
-    """
+    would leave no positive among the unlabelled rows and turn the PU risk upside down."""
     value = check_share(prior)
     if data.scenario == "single-training-set" and value <= data.labelled_share:
         expected = f"prior={value:g} expects {value * len(data):.4g} positives among the {len(data)} rows"

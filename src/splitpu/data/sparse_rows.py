@@ -18,8 +18,7 @@ class SparseRows:
     """Checked rows of a CSR matrix, float32, with as much of an array's ways as the package needs.
 
     One row is a plain array; several are sparse again. What would make an array of all of them is refused, since that
-    could fill the memory many times over.
-    """
+    could fill the memory many times over."""
 
     ndim = 2
 

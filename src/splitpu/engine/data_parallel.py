@@ -1,8 +1,7 @@
 """One training step in several processes that computes what one process would (docs/MECHANISMS.md).
 
 DDP takes the mean over processes, which changes nothing of what all compute in full and lets no rounding drive them
-apart. What comes back to a network's own part is multiplied by their number, so that its mean is the sum.
-"""
+apart. What comes back to a network's own part is multiplied by their number, so that its mean is the sum."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -29,8 +28,7 @@ _GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
 class _GlobalNormalise(torch.autograd.Function):
     """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do.
 
-    Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
-    """
+    Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU."""
 
     @staticmethod
     def forward(

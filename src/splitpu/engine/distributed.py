@@ -1,7 +1,6 @@
 """The processes of one run: one, unless `torchrun` started several. All they say to each other goes through here.
 
-Only tensors travel, no pickled objects. A process that finds the others gone says so in one sentence.
-"""
+Only tensors travel, no pickled objects. A process that finds the others gone says so in one sentence."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping

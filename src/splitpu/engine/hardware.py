@@ -68,8 +68,7 @@ class Hardware:
 
         On a CPU only the convolutions of a training gain from half precision (`trains_images`); scores of a finished
         model are computed in full. Sums depend on the number of threads, so a caller that does not store this number
-        with the result asks for one that is the same `whatever_else_runs`: then the same seed gives the same model.
-        """
+        with the result asks for one that is the same `whatever_else_runs`: then the same seed gives the same model."""
         chosen = check_device(device)
         on_gpu = chosen.type == "cuda"
         has_bf16 = torch.cuda.is_bf16_supported() if on_gpu else trains_images and _cpu_has_bf16()

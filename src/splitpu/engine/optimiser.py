@@ -1,7 +1,6 @@
 """Moving weights: optimisers, the rate over time, and the running average of weights.
 
-Torch's fused kernels are called directly, because `torch.optim` imports torch's compiler: seconds of every start.
-"""
+Torch's fused kernels are called directly, because `torch.optim` imports torch's compiler: seconds of every start."""
 
 import math
 from collections import defaultdict

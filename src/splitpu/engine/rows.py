@@ -1,7 +1,6 @@
 """Where the training rows live and how a batch of them reaches the compute device.
 
-Of several processes each reads its own share of every batch; what was read is exchanged as bytes.
-"""
+Of several processes each reads its own share of every batch; what was read is exchanged as bytes."""
 
 import itertools
 import mmap
@@ -32,8 +31,7 @@ _STEPS_AHEAD = 2  # one being copied to the device, one being read
 class FileRows:
     """The rows of a memory-mapped array, read from their place in the file.
 
-    Through the map, the system may read much of a file for one row, and all of it counts as this process's memory.
-    """
+    Through the map, the system may read much of a file for one row, and all of it counts as this process's memory."""
 
     def __init__(self, path: str, first_byte: int, row_bytes: int) -> None:
         self._path, self._first_byte, self._row_bytes = path, first_byte, row_bytes
@@ -113,8 +111,7 @@ class RowStore:
 
         Resident rows need none of this: they give nothing here, and the step gathers them on the device. On the CPU
         what is given is valid until the next is asked for: it is read into a few buffers, again and again, so that
-        memory depends neither on the number of steps nor on what an allocator keeps for itself.
-        """
+        memory depends neither on the number of steps nor on what an allocator keeps for itself."""
         steps = len(next(iter(plan.values())))
         if self.resident:
             yield from ({} for _ in range(steps))

@@ -214,8 +214,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     feature_names_in_ : ndarray of str
         Column names, if X was a data frame with such.
 
-    A loaded estimator lacks `history_` and `engine_`: they belong to the training.
-    """
+    A loaded estimator lacks `history_` and `engine_`: they belong to the training."""
 
     method: ClassVar[str]  # its name in the registry
     takes_sparse: ClassVar[bool] = False  # whether it can be made of learners that sparse rows stay sparse for
@@ -293,8 +292,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         to be positive: rows that a model or a person chose to look at are no random draw of the positives, as those
         with 1 in y are taken to be. Both are learned with these labels; prior, threshold and figures do without them.
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
-        they tell only of one that says the same of nearly all rows.
-        """
+        they tell only of one that says the same of nearly all rows."""
         from splitpu.prior.estimate import PriorOptions, prior_for
 
         observer = ProgressLines(self.verbose)
@@ -410,8 +408,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold.
 
         As everywhere in scikit-learn, this is the label later in sorted order. Where `pos_label_` is the other one,
-        turn the sign for `evaluate_pu`, which wants decisions above 0 to mean positive.
-        """
+        turn the sign for `evaluate_pu`, which wants decisions above 0 to mean positive."""
         return self._predictor().decision_function(X)
 
     def predict(self, X: Any) -> Array:

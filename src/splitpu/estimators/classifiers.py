@@ -51,8 +51,7 @@ class RoundSummary:
     """What one round did: how it split the unlabelled rows, and what its models say of the training rows.
 
     Probabilities are of being positive, one for each training row, on the scale of `predict_proba`: of a calibrated
-    classifier those of every model are put through its map. What was taught, `split.teacher_probability`, is not.
-    """
+    classifier those of every model are put through its map. What was taught, `split.teacher_probability`, is not."""
 
     number: int
     split: SplitResult

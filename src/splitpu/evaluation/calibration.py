@@ -49,8 +49,7 @@ class PUCalibrator:
 
         Temperature and Platt minimise the unbiased PU estimate of the log loss, -prior * mean_P z + mean_population
         log(1 + exp z), which is convex. Isotonic estimates prior * density of P / density of the population directly,
-        rising with the decision; it needs hundreds of positives.
-        """
+        rising with the decision; it needs hundreds of positives."""
         samples = (decision_positive, "held-out positives"), (decision_unlabelled, "held-out unlabelled rows")
         positive, population, prior = _with_population(*samples, prior, scenario)
         if method == "isotonic":
@@ -135,8 +134,7 @@ def reliability(
     """Compare probabilities with the share of positives that P, U and the prior imply, bin by bin.
 
     In a bin that holds a share p of the labelled positives and a share q of the population, prior * p / q of the rows
-    are positive. Bins hold equal numbers of rows where probabilities pile up at the ends.
-    """
+    are positive. Bins hold equal numbers of rows where probabilities pile up at the ends."""
     samples = (probability_positive, "positives"), (probability_unlabelled, "unlabelled rows")
     positive, population, prior = _with_population(*samples, prior, scenario, "probabilities")
     if min(population.min(), positive.min()) < 0 or max(population.max(), positive.max()) > 1:
@@ -261,8 +259,7 @@ class ScoreCells:
         """The counts of P and of U, and below them as many random weightings of their rows (the Bayesian bootstrap).
 
         In these one more labelled row is thought of, half above and half below the threshold and spread like the
-        other rows: even 20 positives out of 20 leave room for a missed one.
-        """
+        other rows: even 20 positives out of 20 leave room for a missed one."""
         thought = np.zeros_like(self.positive)
         for side in (self.above, ~self.above):
             rows = self.unlabelled[side] + self.positive[side]

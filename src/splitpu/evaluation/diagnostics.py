@@ -77,8 +77,7 @@ def check_random_labelling(
 
     If labels were given at random (SCAR), P and the positives in U come from one distribution. Among the rows whose
     score says that hardly anything but positives is left, a classifier of P against U should then have nothing to go
-    by. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look like negatives.
-    """
+    by. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look like negatives."""
     check_pudata(data)
     needed, counts = f", {FEWEST_ROWS} clearly positive ones", (len(data.positives), len(data.unlabelled))
     if scores is None and min(counts) < FEWEST_ROWS:  # too few to learn scores from
@@ -108,8 +107,7 @@ def _by_lines(data: PUData, found: PUScores, seed: int) -> Look:
     """Linear classifiers, one to find the clear positives and another one among them.
 
     A classifier that bends freely learns where labels are missing, calls the unlabelled positives there negative, and
-    so hides what is looked for. A line that is held back has to follow the classes.
-    """
+    so hides what is looked for. A line that is held back has to follow the classes."""
     kept = np.arange(len(found.rows))
     if len(kept) > MOST_ROWS:
         kept = np.sort(np.random.default_rng(checked_seed(seed)).choice(kept, MOST_ROWS, replace=False))
@@ -217,8 +215,7 @@ def find_worthlessness(
     Besides what `find_degeneracies` finds of such models there are those that rank the very positives they were taught
     no higher than unlabelled rows. That is said only where a good model would have shown: with few labelled rows, or
     with hardly anything but positives among the unlabelled ones, chance and skill look alike. Without a prior nothing
-    says how many positives there should be, so only a model that says the same of nearly all rows is found.
-    """
+    says how many positives there should be, so only a model that says the same of nearly all rows is found."""
     positive, unlabelled = _both(decision_positive, decision_unlabelled)
     if prior is None:
         alike = _said_of_all(positive, unlabelled)

@@ -62,8 +62,7 @@ def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, In
     """Take the same share of labelled and unlabelled rows out of training.
 
     Returns the training data that are left, and the row numbers (in the data given) of the held-out positives and of
-    the held-out rows that stand for the population: P and U together, or U alone if P was drawn apart.
-    """
+    the held-out rows that stand for the population: P and U together, or U alone if P was drawn apart."""
     positives, unlabelled = set_aside(data, share, seed)
     together = np.sort(np.concatenate([positives, unlabelled]))
     kept = np.setdiff1d(np.arange(len(data)), together)

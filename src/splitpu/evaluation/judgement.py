@@ -32,8 +32,7 @@ def estimated(
 ) -> PUEvaluation:
     """The figures that P, U and the prior give for decisions of models that did not see the row.
 
-    With too few rows for the curves of a ranking there are only those that counting gives.
-    """
+    With too few rows for the curves of a ranking there are only those that counting gives."""
 
     how: dict[str, Any] = {"scenario": scenario, "prior_interval": prior_interval}
 
@@ -41,7 +40,7 @@ def estimated(
         found = evaluate_pu(scores[labelled], scores[~labelled], prior, **how, intervals=intervals)
         figures = dict(found.figures)
         if labelled.sum() >= FEWEST_POSITIVES and (~labelled).sum() >= FEWEST_UNLABELLED:
-            ranked = ranking.ranking_figures(scores, labelled, prior, **how)
+            ranked = ranking.ranking_figures(scores, labelled, prior, **how, intervals=intervals)
             figures |= {name: one for name, one in ranked.items() if name not in ("accuracy", "f1")}
         return found, figures
 
@@ -54,8 +53,7 @@ def estimated(
 def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None) -> dict[str, PUFigure]:
     """The same figures where the truth is known; none where all rows are of one class or a decision is no number.
 
-    Intervals come from drawing the rows again.
-    """
+    Intervals come from drawing the rows again."""
     actual = np.asarray(truth) == 1
     if actual.all() or not actual.any() or not np.isfinite(decision).all():
         return {}
@@ -103,8 +101,7 @@ def estimated_curves(
     """`roc` (true over false positive rate) and `precision_recall` as P, U and the prior imply them.
 
     What of a cell of scores is negative is told in two ways, as for single figures: by the count of U less its share of
-    positives, made to rise, and by rising odds. The lines are the means of both, the bands hold both.
-    """
+    positives, made to rise, and by rising odds. The lines are the means of both, the bands hold both."""
     sample, rng = (int(labelled.sum()), int((~labelled).sum()), scenario), np.random.default_rng(seed)
     shares = ranking.shares_of_unlabelled(prior, prior_interval, sample, rng)
     weights = ScoreCells.of(decision[labelled], decision[~labelled]).weights(ranking.DRAWS, rng)
@@ -184,8 +181,7 @@ def _drawn_again(positive: Floats, negative: Floats) -> list[tuple[Floats, Float
     """Random weightings of the rows of both classes.
 
     One more row of either is thought of, spread over all scores: even an order without a fault in 20 positives leaves
-    room for a missed one.
-    """
+    room for a missed one."""
     rng, thought = np.random.default_rng(0), (positive + negative) / (positive + negative).sum()
     both = [(positive + thought, negative + thought)] * ranking.DRAWS
     return [(rng.standard_gamma(of_p), rng.standard_gamma(of_n)) for of_p, of_n in both]

@@ -26,8 +26,7 @@ def evaluate_scores(truth: npt.ArrayLike, decision: npt.ArrayLike, prior: float 
     """Compare scores with the truth (True or 1 = positive); a score above 0 says positive.
 
     Both the predicted and the true share of positives are among the figures: a model that calls everything positive
-    has a perfect recall, and only its positive rate gives it away. With a `prior`, the distance to it comes as well.
-    """
+    has a perfect recall, and only its positive rate gives it away. With a `prior`, the distance to it comes as well."""
     actual = np.asarray(truth) == 1
     scores = np.asarray(decision, dtype=np.float64)
     if actual.shape != scores.shape or actual.ndim != 1:
@@ -240,8 +239,7 @@ def share_error(prior: float, share: float, positives: int, unlabelled: int, sce
     """The standard error of the share of positives among U, beyond that of a draw of U alone.
 
     In a single training set the number of positives varies as in a draw of all rows, but U is what is left after a
-    fixed number of them were labelled, so it varies by more.
-    """
+    fixed number of them were labelled, so it varies by more."""
     if scenario == "case-control":
         return 0.0
     rows = positives + unlabelled
@@ -299,8 +297,7 @@ def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario
 
     At the top, where few rows are left, single values are wild; cut off at 1 each, they would come out too low on
     average. So they are first made to rise with the score, which pools neighbours, and cut off then. For scores
-    that rank the worst rows highest this flatters.
-    """
+    that rank the worst rows highest this flatters."""
     from sklearn.isotonic import isotonic_regression
 
     population = np.concatenate([positive, unlabelled]) if scenario == "single-training-set" else unlabelled
@@ -315,8 +312,7 @@ def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario
 def _figure(values: Floats, readings: list[float], uncut: Floats | None = None) -> PUFigure:
     """The first value with an interval around it: from the draws, and from how far the readings lie apart.
 
-    Upwards it reaches at least as far as the `uncut` draws.
-    """
+    Upwards it reaches at least as far as the `uncut` draws."""
     value, draws = min(max(float(values[0]), 0.0), 1.0), values[1:]  # sums may end a rounding beyond
     if len(draws) == 0:
         return PUFigure(value, value, value)

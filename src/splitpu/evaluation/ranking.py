@@ -43,14 +43,14 @@ def ranking_figures(
     prior_interval: tuple[float, float] | None = None,
     scenario: Scenario = "single-training-set",
     seed: int = 0,
+    intervals: bool = True,
 ) -> dict[str, PUFigure]:
     """Figures of an order of rows without a single negative label; the prior may have a 95 % interval.
 
     They are `roc_auc`, `average_precision`, and for lists of k rows of the population (P and U together, or U alone in
     case-control data; a half, one and two times as many as there should be positives) `precision@k`, `recall@k`,
     `lift@k` (how many times more positives than in a list at random) and `enrichment@k` (the same as a share of what
-    the best order would get); `accuracy` and `f1` are those of calling as many rows positive as there should be.
-    """
+    the best order would get); `accuracy` and `f1` are those of calling as many rows positive as there should be."""
     values, known = checked_rows(scores, labelled)
     positives, others = int(known.sum()), int((~known).sum())
     rows = positives + others if scenario == "single-training-set" else others
@@ -61,8 +61,9 @@ def ranking_figures(
     # Rows weighed at random (the Bayesian bootstrap). One more labelled row is thought of, spread over all cells: even
     # 20 of 20 at the top leave room for a missed one.
     thought = cells[0] + (cells[0] + cells[1]) / (cells[0] + cells[1]).sum()
-    weightings = zip(*(rng.standard_gamma(np.tile(counts, (DRAWS, 1))) for counts in (thought, cells[1])), strict=True)
-    draws = zip([cells, *weightings], shares.tolist(), leans.tolist(), strict=True)
+    drawn = DRAWS if intervals else 0  # without them an interval is the value alone
+    weightings = zip(*(rng.standard_gamma(np.tile(counts, (drawn, 1))) for counts in (thought, cells[1])), strict=True)
+    draws = zip([cells, *weightings], shares.tolist(), leans.tolist(), strict=intervals)
     lengths = lengths_of_lists(rows, prior)
     tables = [
         _figures_of(_drawn(weights, share, in_population(share, positives, others, scenario), lean), lengths, rows)
@@ -98,7 +99,7 @@ def share_for_f1(
 
 def with_interval(value: float, *draws: float) -> PUFigure:
     """The draws around the estimate, widened so that they hold the estimate itself."""
-    low, high = np.nanquantile(draws, _QUANTILES)
+    low, high = np.nanquantile(draws or value, _QUANTILES)
     return PUFigure(value, float(min(low, value)), float(max(high, value)))
 
 
@@ -127,8 +128,7 @@ def in_telling_order(names: Iterable[str], prior: float) -> tuple[str, ...]:
 def always_negative(name: str, prior: float, rows: int) -> float | None:
     """What a model that calls every row negative gets: of a ranking, what a random order gets on average.
 
-    None where it gets nothing, as of the precision, because it calls nothing positive.
-    """
+    None where it gets nothing, as of the precision, because it calls nothing positive."""
     fixed = {"roc_auc": 0.5, "average_precision": prior, "accuracy": 1 - prior, "f1": 0.0, "recall": 0.0}
     kind, _, length = name.partition("@")
     if not length:
@@ -140,8 +140,7 @@ def always_negative(name: str, prior: float, rows: int) -> float | None:
 def corrected_auc(against_unlabelled: float, share: float) -> float:
     """The AUC of positives against negatives behind an AUC of P against U that holds a share of positives.
 
-    Unlabelled positives rank as high as labelled ones: against them the AUC is 1/2.
-    """
+    Unlabelled positives rank as high as labelled ones: against them the AUC is 1/2."""
     return (against_unlabelled - share / 2) / (1 - share)
 
 
@@ -180,8 +179,7 @@ def _drawn(cells: tuple[Floats, Floats], share: float, prior: float, lean: float
 
     Counting alone is unbiased, which is why the AUC comes from it, but wild at the top of the list. So the curves are
     the mean of two steadier readings: the share of positives rises with the score, which flatters where labels are
-    few, and the bell curves that have this AUC, which flatter where a few negatives look like positives.
-    """
+    few, and the bell curves that have this AUC, which flatter where a few negatives look like positives."""
     from scipy.special import ndtr, ndtri
 
     of_positive, of_unlabelled = (counts / counts.sum() for counts in cells)

@@ -258,8 +258,7 @@ def decisions(estimator: Any, X: Any, *, positive: object = None) -> Floats:
     """How clearly an estimator calls each row positive; above nought = positive.
 
     `positive` is the label of positives, if the estimator does not know it: decisions are for the label that is later
-    in sorted order, which need not be that one.
-    """
+    in sorted order, which need not be that one."""
     from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 
     if hasattr(estimator, "decision_function"):

@@ -1,7 +1,6 @@
 """Batch normalisation, what may be added to it, and the ReLU behind it: read and written once instead of three times.
 
-On a GPU these layers cost memory traffic only, and in a convolutional network as much time as half the convolutions.
-"""
+On a GPU these layers cost memory traffic only, and in a convolutional network as much time as half the convolutions."""
 
 from functools import partial
 from typing import Any

@@ -16,8 +16,7 @@ Kernels are given tuples: tensors in one, numbers in another, what is known when
 every pattern of ones and multiples of 16 among integers in a tuple Triton makes a kernel of its own, whatever
 `do_not_specialize` says, so sizes stay outside; its interpreter takes no booleans there before 3.9. A tensor that is
 not there is None, which is known when a kernel is compiled. No field can be called `values` or `type`: Triton's tuples
-have attributes of these names.
-"""
+have attributes of these names."""
 
 import math
 from typing import NamedTuple

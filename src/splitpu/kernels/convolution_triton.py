@@ -4,8 +4,7 @@ A 3x3 convolution with stride 2 and padding 1 reads row 2i + k - 1 for its row i
 by k = 1 alone (for i = u), and row 2u + 1 by k = 2 (for i = u) and k = 0 (for i = u + 1); columns likewise. Pixels of
 one kind of row and column have the same one, two or four taps: a matrix product for each kind.
 
-What is given to the kernels in tuples, and why most sizes are not: see `batch_norm_triton`.
-"""
+What is given to the kernels in tuples, and why most sizes are not: see `batch_norm_triton`."""
 
 from functools import cache
 from typing import NamedTuple

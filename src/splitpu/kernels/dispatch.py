@@ -1,6 +1,5 @@
 """Whether kernels may be used and run here: by a mark on a network's layers, so that runs in one process do not disturb
-each other, and by trying out every family once a device. Also how tensors lie in memory, which kernels depend on.
-"""
+each other, and by trying out every family once a device. Also how tensors lie in memory, which kernels depend on."""
 
 import importlib
 import threading
@@ -48,8 +47,7 @@ def family(name: str) -> Callable[[Attempt], Attempt]:
     """Register a tiny case, which says whether the kernels of that name came out right.
 
     It should take the kernels as training does, in half precision: then nothing is compiled for it alone. It must not
-    draw from torch's own generators, which belong to whoever trains meanwhile.
-    """
+    draw from torch's own generators, which belong to whoever trains meanwhile."""
 
     def register(attempt: Attempt) -> Attempt:
         _FAMILIES[name] = attempt

@@ -1,7 +1,6 @@
 """Terms of the loss, as `splitpu.losses` defines them: features read once, all terms of logits in one kernel.
 
-In torch's own operations they are two hundred kernels, each shorter than the pause before it.
-"""
+In torch's own operations they are two hundred kernels, each shorter than the pause before it."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -138,8 +137,7 @@ def label_terms(
     """The terms `easy`, `positive`, `agreement` and `prediction` of logits that stand in this order:
 
     easy rows, whose labels are `labels[rows]` (Jensen-Shannon with `rho`, cross-entropy without); labelled positives;
-    rows in a weak view; the same rows in a strong view. `counts` are the numbers of the first three.
-    """
+    rows in a weak view; the same rows in a strong view. `counts` are the numbers of the first three."""
     easy, positives, consistent = counts
     if easy + positives + 2 * consistent != len(logit) or len(rows) != easy:
         raise ValueError(f"{len(logit)} logits and {len(rows)} labelled rows do not fit groups of {counts}")
@@ -150,8 +148,7 @@ def label_terms(
 def pu_risk(logit: Tensor, positives: int, prior: float, *, beta: float | None, gamma: float) -> tuple[PURisk, Tensor]:
     """The nnPU risk, or without a beta the uPU risk, of logits whose first `positives` belong to labelled positives.
 
-    Only its objective can be minimised, the rest is reported. And the share of these positives that are called so.
-    """
+    Only its objective can be minimised, the rest is reported. And the share of these positives that are called so."""
     computed = partial(_kernels().pu_risk, positives=positives, prior=prior, beta=beta, gamma=gamma)
     numbers = _WithSlopes.apply(logit.contiguous(), computed)  # type: ignore[no-untyped-call]
     objective, value, positive, negative, recall = numbers

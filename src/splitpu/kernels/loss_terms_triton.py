@@ -3,8 +3,7 @@
 Logits are never turned into probabilities and back: every logarithm comes from `_log_sigmoid`, so that predictions that
 are sure of themselves keep their loss and their slope, as in `splitpu.losses`.
 
-What is given to the kernels in tuples, and why sizes are not: see `batch_norm_triton`.
-"""
+What is given to the kernels in tuples, and why sizes are not: see `batch_norm_triton`."""
 
 import math
 

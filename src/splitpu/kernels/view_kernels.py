@@ -40,8 +40,7 @@ def fused_view(
     What is not among the draws, which are one an image, is not done: `row_shift` and `column_shift` with `mirrored`,
     `part` (four numbers from 0 to 1, a column an image), `factors` (from 0 to 1, a row an image) with `chosen`, `grey`,
     `cut_row` and `cut_column`. How far each may go is among the strengths: resized_crop with sides_ratio, brightness,
-    contrast, saturation, hue, jitter, grey, cut_side.
-    """
+    contrast, saturation, hue, jitter, grey, cut_side."""
     view = triton_kernels("view_kernels").view
     made: Tensor = view(raw, mean, inverse_std, offset, scale, dict(draws), dict(strengths)).permute(0, 3, 1, 2)
     return made

@@ -1,8 +1,7 @@
 """The kernel behind `views`, in Triton: one program an image, which is read once and written once.
 
 It does what `splitpu.views` and `splitpu.augmentation` do to images, in their order; see there for what and why.
-What is given to the kernel in tuples, and why sizes are not: see `batch_norm_triton`.
-"""
+What is given to the kernel in tuples, and why sizes are not: see `batch_norm_triton`."""
 
 import math
 from functools import cache

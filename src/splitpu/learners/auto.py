@@ -3,11 +3,10 @@
 No test label and no prior is needed for the choice. The best of every kind have a part in what is shipped, the smaller
 the farther they are behind, and a Split-PU student only where it beats its base, its whole procedure having been run
 again inside the folds. With many rows the choice is made on a part of them that keeps every positive it can; only the
-chosen learners see all rows.
-"""
+chosen learners see all rows."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +26,6 @@ STUDENT_ROWS = 6_000  # a student is tried where the whole table has at most so 
 FOLDS = 5
 STAGES = (20, 40, 80, 160)  # of the boosting, judged together
 WIDE = 300  # columns, beyond which trees are not tried
-TEACHER_TREES = 50
 ALIKE = 1.0  # standard errors of the difference within which two learners count as alike
 LEAST_PART = 0.1  # of a learner beside that of the best, below which it is left out
 FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
@@ -66,8 +64,7 @@ class Choice:
     """The shipped learner with what it was chosen from.
 
     `scores` are calibrated out-of-fold logits of "labelled" of all training rows: figures, prior and threshold come
-    from them. `fitted` is the learner on all rows, on the same scale.
-    """
+    from them. `fitted` is the learner on all rows, on the same scale."""
 
     name: str
     fitted: AverageNetwork
@@ -102,8 +99,7 @@ def choose(
     """Judge the candidates (names, scikit-learn classifiers, learners; None: what suits the rows) and ship the best.
 
     `groups` keeps the rows of one patient, site or author together. `prior` (the share of positives among the
-    unlabelled rows) is only for the students' soft labels; without it they estimate their own.
-    """
+    unlabelled rows) is only for the students' soft labels; without it they estimate their own."""
     labelled = np.asarray(labelled, dtype=bool)
     if rows.shape[0] != len(labelled):
         raise InputError(f"{rows.shape[0]} rows but {len(labelled)} labels: give one per row")
@@ -113,14 +109,20 @@ def choose(
     task = Task(rows, labelled, sample_weight, None if groups is None else np.asarray(groups), seed)
     part = task if len(labelled) <= CHOOSE_ROWS else task.fewer(CHOOSE_ROWS)
     judged = list[Candidate]()
-    for candidate in wanted:
+    bags = [one for one in wanted if type(one) is Bagging] if part.weight is None and part.groups is None else []
+    for candidate in [one for one in wanted if one not in bags]:
         watch("learners judged", len(judged), len(wanted))
         judged.append(_judged(candidate, part))
+    if bags:
+        watch("learners judged", len(judged), len(wanted))
+        judged += _raced(bags, part)
     base = max(judged, key=lambda one: one.auc.value)
     if candidates is None and len(labelled) <= STUDENT_ROWS:
         judged.append(_student(base, part, prior))
+    task.watch = task.watch if part is task else watch  # fits of all rows may take a while
     members = _best_mean([one for one in judged if one.pays], part.labelled)
-    refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
+    kept = {one.name: one for one in (base, *members)}  # the base is mostly one of them
+    refitted = {name: _refitted(one, part, task) for name, one in kept.items()}
     fitted, scores = _mean_of([refitted[one.name] for one in members], labelled, [one.part for one in members])
     base_fitted, base_scores = _mean_of([refitted[base.name]], labelled)
     name = " + ".join(one.name for one in members)
@@ -140,9 +142,9 @@ def suited(rows: Rows) -> list[Learner]:
     return [learner(name) for name in names]
 
 
-def _judged(one: Learner, task: Task) -> Candidate:
+def _judged(one: Learner, task: Task, growing: Iterator[Any] | None = None) -> Candidate:
     """A candidate with its scores; of a boosting the best number of stages, which differs from table to table."""
-    started, fitted = time.perf_counter(), None
+    started, fitted = time.perf_counter(), None if growing is None else next(growing)
     if isinstance(one, Boosting) and task.weight is None:
         found = {number: np.empty(len(task.labelled)) for number in STAGES}
         for held, longest in fitted_in_folds(replace(one, stages=max(STAGES)), task, task.folds(3)):
@@ -150,25 +152,38 @@ def _judged(one: Learner, task: Task) -> Candidate:
                 found[number][held] = scores
         best = max(STAGES, key=lambda number: auc_of(found[number], task.labelled).value)
         one, scores = replace(one, stages=best), found[best]
+    elif fitted is not None:
+        scores = np.asarray(fitted.out_of_bag)
     else:
         scores, fitted = task.out_of_fold(one, FOLDS)
     auc = auc_of(scores, task.labelled)
     return Candidate(one.name, one, auc, time.perf_counter() - started, scores, fitted=fitted)
 
 
+def _raced(rivals: Sequence[Bagging], task: Task) -> list[Candidate]:
+    """Baggings, of which only the one that leads after its first trees is grown to the end: no other is shipped."""
+    growing = [one.growing(task.rows, task.labelled, seed=task.seed) for one in rivals]
+    found = [_judged(one, task, trees) for one, trees in zip(rivals, growing, strict=True)]
+    best = int(np.argmax([one.auc.value for one in found]))
+    if rivals[best].trees > Bagging.first:
+        whole = _judged(rivals[best], task, growing[best])
+        found[best] = replace(whole, seconds=whole.seconds + found[best].seconds)
+    return found
+
+
 def _student(base: Candidate, task: Task, prior: float | None) -> Candidate:
     """The best candidate's Split-PU student, its teacher and split made anew in every fold.
 
     Most students do not beat their base, and a student costs more than all other candidates together: one that is
-    behind after the first fold is not followed further, and its figures are those of that fold's rows.
-    """
+    behind after the first fold is not followed further, and its figures are those of that fold's rows."""
     started = time.perf_counter()
     teacher = base.learner
     if isinstance(teacher, Bagging):
-        teacher = replace(teacher, trees=min(teacher.trees, TEACHER_TREES))  # its labels are soft anyway
+        teacher = replace(teacher, trees=min(teacher.trees, Bagging.first))  # its labels are soft anyway
     pupil = SplitLearner(teacher, base.learner, prior=prior)
+    tried = replace(pupil, student=teacher)  # of fewer trees, too, until it is taken
     scores, seen = np.full(len(task.labelled), np.nan), np.zeros(len(task.labelled), dtype=bool)
-    for held, fitted in fitted_in_folds(pupil, task, task.folds(3)):
+    for held, fitted in fitted_in_folds(tried, task, task.folds(3)):
         scores[held] = fitted.scores(task.rows[held])
         seen[held] = True
         gain = compare_auc(scores[seen], base.scores[seen], task.labelled[seen])
@@ -183,8 +198,7 @@ def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
 
     P against U tells learners apart only roughly: of several within one standard error of each other the first is
     first by luck. Their mean does not depend on that luck, and mostly ranks better than any of them, the more so the
-    less alike they are: several forests of which each is a little different are not told apart, and err together.
-    """
+    less alike they are: several forests of which each is a little different are not told apart, and err together."""
     kinds = dict[type[Learner], Candidate]()
     for one in sorted(judged, key=lambda one: -one.auc.value):
         kinds.setdefault(type(one.learner), one)
@@ -205,8 +219,7 @@ def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
 def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
     """The choice after one more candidate, which was too slow to be judged among the others.
 
-    It is left out where it clearly ranks worse; else the mean of both is shipped, or it alone where that is best.
-    """
+    It is left out where it clearly ranks worse; else the mean of both is shipped, or it alone where that is best."""
     assert other.fitted is not None
     gain = compare_auc(other.scores, choice.scores, labelled)
     judged = replace(other, against_base=compare_auc(other.scores, choice.base_scores, labelled))
@@ -255,8 +268,7 @@ def taught_answers(
     fold. The choice without answers keeps a part in what is shipped, the larger the less the answers surprise it:
     fifty random negatives of a rare class say hardly anything. A mean of learners of the known rows alone has as large
     a part, in what is shipped and in how probable rows seem, as positives have in U: so much U lacks to be known
-    negatives itself. Answered rows may have been picked in any way: what judges the learners is P against all of U.
-    """
+    negatives itself. Answered rows may have been picked in any way: what judges the learners is P against all of U."""
     given = np.ones(len(labelled)) if sample_weight is None else sample_weight
     folds = Task(rows, labelled, given, None if groups is None else np.asarray(groups), seed).folds(3)
 

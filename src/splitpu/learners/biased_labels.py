@@ -2,8 +2,7 @@
 
 Two logistic models explain the labels together, by expectation and maximisation (SAR-EM of Bekker, Robberechts and
 Davis, 2019): one of being positive, by all columns but those that labels may depend on, and one of being labelled if
-positive, by these alone. With all columns on both sides nothing could be told apart: the user has to name them.
-"""
+positive, by these alone. With all columns on both sides nothing could be told apart: the user has to name them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,11 @@ import numpy as np
 
 from splitpu.data.sparse_rows import is_sparse_matrix
 from splitpu.errors import InputError
-from splitpu.learners.catalogue import MOST_ROWS, Boosting, Forest, Logistic, Rows, checked, is_soft
+from splitpu.learners.catalogue import MOST_ROWS, Boosting, Forest, Logistic, Rows, checked, fewer_rows, is_soft
 from splitpu.learners.learner_networks import AverageNetwork
 from splitpu.types import Floats
 
+ROWS = 20_000  # that it is fitted on; more say hardly more, and take minutes
 ROUNDS, LEAST = 10, 1e-3  # no probability is nearer to 0 or 1, so that none is settled once and for all
 PUPILS = (Logistic(even=False), Forest(), Boosting())
 
@@ -31,6 +31,10 @@ class BiasedLabels:
         if is_sparse_matrix(rows) or rows.shape[0] > MOST_ROWS:
             raise InputError(f"sar-em takes dense rows, at most {MOST_ROWS:,}: take a random part of them")
         target, weight = checked(rows, target, sample_weight)
+        kept = fewer_rows(target, min(ROWS, len(target)), seed)
+        for kind in (target > 0.5, target <= 0.5):  # of which not the same part is kept
+            weight = weight * np.where(kind, kind.sum() / max(kind[kept].sum(), 1), 1.0)
+        rows, target, weight = rows[kept], target[kept], weight[kept]
         others = np.array(rows, dtype=np.float64)
         others[:, self.columns] = 0.0  # a constant, from which none of the pupils learns anything
         if not is_soft(target):

@@ -2,8 +2,7 @@
 
 Under random labelling the AUC of P against U is `(1 - share) * AUC + share / 2`, with the share of positives among the
 unlabelled rows: it puts rankings in the order of their true AUC without a single known negative, as long as no row was
-scored by a model that it taught.
-"""
+scored by a model that it taught."""
 
 import math
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from splitpu.errors import InputError
 from splitpu.evaluation.metrics import placements
 from splitpu.learners.catalogue import Bagging, Fitted, Learner, Rows, fewer_rows
-from splitpu.types import Floats, Indices, Mask
+from splitpu.types import Floats, Indices, Mask, Watch
 
 _REACH = NormalDist().inv_cdf(0.975)  # standard errors on either side of a 95 % interval
 
@@ -67,6 +66,7 @@ class Task:
     weight: Floats | None = None
     groups: npt.NDArray[Any] | None = None
     seed: int = 0
+    watch: Watch = lambda *_: None
 
     def fewer(self, most: int) -> "Task":
         kept = fewer_rows(self.labelled, most, self.seed)
@@ -81,8 +81,7 @@ class Task:
     def out_of_fold(self, one: Learner, number: int) -> tuple[Floats, Fitted | None]:
         """Scores of all rows by parts of a learner that never saw them, and that on all rows where it came with them.
 
-        Out of bag where the learner has that, else out of fold.
-        """
+        Out of bag where the learner has that, else out of fold."""
         if isinstance(one, Bagging) and self.groups is None and self.weight is None:
             fitted = one.fit(self.rows, self.labelled, seed=self.seed)
             if fitted.out_of_bag is not None:
@@ -92,7 +91,8 @@ class Task:
 
 def fitted_in_folds(learner: Learner, task: Task, folds: Indices) -> Iterator[tuple[Indices, Any]]:
     """The rows of every fold, with the learner fitted without them."""
-    for fold in np.unique(folds):
+    for done, fold in enumerate(np.unique(folds)):
+        task.watch("parts of all rows scored", done, int(folds.max()) + 1)
         held, taught = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         weight = None if task.weight is None else task.weight[taught]
         yield held, learner.fit(task.rows[taught], task.labelled[taught], sample_weight=weight, seed=task.seed)
@@ -109,8 +109,7 @@ def out_of_fold(learner: Learner, task: Task, folds: Indices) -> Floats:
 def auc_of(scores: Floats, labelled: Mask) -> Auc:
     """How often a labelled row ranks above an unlabelled one (ties count half), with DeLong's interval.
 
-    The interval is made on the logit scale, so that it stays between 0 and 1; a perfect ranking gets one too.
-    """
+    The interval is made on the logit scale, so that it stays between 0 and 1; a perfect ranking gets one too."""
     of_positive, of_other = _placements(scores, labelled)
     value, error = float(of_positive.mean()), math.sqrt(_variance(of_positive) + _variance(of_other))
     edge = 0.5 / (min(len(of_positive), len(of_other)) + 1)
@@ -135,8 +134,7 @@ def platt(scores: Floats, labelled: Mask) -> tuple[float, float]:
     """Slope and offset that make scores the logits of "labelled": a logistic curve through them, never falling.
 
     Learners speak on scales of their own (a forest's shares, a boosting's logits); for a mean of several, and for a
-    posterior, they must be brought to one.
-    """
+    posterior, they must be brought to one."""
     from sklearn.linear_model import LogisticRegression
 
     centre, spread = float(scores.mean()), float(scores.std()) or 1.0

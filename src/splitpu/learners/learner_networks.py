@@ -3,8 +3,7 @@
 A forest kept as a pickled scikit-learn object can be neither trusted when it comes from elsewhere nor exported. Here
 every learner becomes an `nn.Module` whose state is buffers only, so that safetensors holds all of it and ONNX needs
 nothing but gathers, comparisons and sums. `to_spec` gives the few sizes that say which modules to build; `from_spec`
-and `check` take them from a file nobody vouches for.
-"""
+and `check` take them from a file nobody vouches for."""
 
 import copy
 import math
@@ -37,8 +36,7 @@ TINIEST_SHARE = 2.0**-20  # shares stay this far from 0 and 1 before the logit; 
 class LearnerNetwork(nn.Module):
     """What all of them share: a kind, sizes, and a check of the buffers against those sizes.
 
-    Where the learner is arrays and sums anyway, fitting it gives this network at once.
-    """
+    Where the learner is arrays and sums anyway, fitting it gives this network at once."""
 
     kind = ""
     limits: ClassVar[Mapping[str, tuple[int, int] | None]] = {}  # of each size; None: it is true or false
@@ -153,8 +151,7 @@ class TreeNetwork(LearnerNetwork):
 
     `shares` says that the sum is a share of positives, whose logit is wanted (forests); otherwise the sum is a logit
     already (boosting). `rounded` says that the trees were grown on rows rounded to 32 bits, as scikit-learn's own are:
-    a row between two such numbers must fall on the side it fell on when the tree was grown.
-    """
+    a row between two such numbers must fall on the side it fell on when the tree was grown."""
 
     kind = "trees"
     limits: ClassVar = {
@@ -252,8 +249,7 @@ class PerceptronNetwork(LearnerNetwork):
 class AverageNetwork(LearnerNetwork):
     """The weighted mean of several learners' logits, each brought to the same scale by a slope and an offset first.
 
-    Forests and boosting speak of the same rows on scales of their own; the plain mean would follow the loudest.
-    """
+    Forests and boosting speak of the same rows on scales of their own; the plain mean would follow the loudest."""
 
     kind = "average"
     slope: Tensor
@@ -301,8 +297,7 @@ def from_spec(spec: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = No
     """The network that a spec describes, with the tensors of a file in it if they are given.
 
     Sizes are compared with the tensors before anything is allocated, so that a file of a few bytes cannot ask for all
-    the memory there is; what the tensors say is checked before anybody walks down a tree.
-    """
+    the memory there is; what the tensors say is checked before anybody walks down a tree."""
     if tensors is None:
         return _empty(spec)
     with torch.device("meta"):  # sizes alone, nothing is allocated

@@ -8,8 +8,7 @@
    of it (which is what the bounded loss of the paper does to networks). Hard rows are left out.
 
 Sparse rows have no boosting; there the epochs are logistic regressions with a falling penalty, which take up the
-strongest words first.
-"""
+strongest words first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,8 +39,7 @@ class Split:
 class SplitLearner:
     """A student of a base learner, itself a learner: fitting it runs the whole procedure on the rows it is given.
 
-    `prior` is the share of positives among the unlabelled rows; without it Elkan and Noto's estimate is used.
-    """
+    `prior` is the share of positives among the unlabelled rows; without it Elkan and Noto's estimate is used."""
 
     base: Learner = field(default_factory=Forest)
     student: Learner | None = None  # None: as the base
@@ -78,8 +76,7 @@ def posteriors(scores: Floats, labelled: Mask, prior: float | None = None) -> Fl
 
     Elkan and Noto: a calibrated p = P(labelled | x) means odds of (1 - c) / c * p / (1 - p) that an unlabelled row is
     positive, with c the mean p over the labelled. With a prior, the odds are scaled until their mean over U is the
-    prior, whatever the calibration did.
-    """
+    prior, whatever the calibration did."""
     slope, offset = platt(scores, labelled)
     p = 1 / (1 + np.exp(-np.clip(slope * scores + offset, -30, 30)))
     odds = p / np.maximum(1 - p, 1e-12)

@@ -27,8 +27,7 @@ from splitpu.views import Views
 class BaseTask:
     """Minimise the nnPU or uPU risk of labelled positives against the population sample.
 
-    Known negatives make it the PNU risk, of which `supervised` is their share.
-    """
+    Known negatives make it the PNU risk, of which `supervised` is their share."""
 
     def __init__(
         self,

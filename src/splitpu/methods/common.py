@@ -23,8 +23,7 @@ class Carrier(nn.Module):
     """Networks together with tensors that a stage changes as it goes: labels, trusted rows, ramps.
 
     As buffers they are part of the checkpoint, so a stage goes on with what it had; and since they are only ever
-    written in place, a captured step sees the new values.
-    """
+    written in place, a captured step sees the new values."""
 
     def __init__(self, networks: Mapping[str, nn.Module], **state: Tensor) -> None:
         super().__init__()
@@ -70,8 +69,7 @@ def two_pool_stage(
     """A stage that trains on labelled positives and the population, for as long and as fast as the settings say.
 
     `section` is the part of the configuration that the method reads, and `upstream` is whatever else the outcome
-    depends on; both become part of the stage's identity. `population` replaces the usual population sample.
-    """
+    depends on; both become part of the stage's identity. `population` replaces the usual population sample."""
     pools = two_pools(context, settings, population)
     stage = context.stage(name, task, pools, "population", settings, section, **upstream)
     return replace(stage, after_epoch=after_epoch)
@@ -125,8 +123,7 @@ def follow(teacher: nn.Module, student: nn.Module, steps: Tensor, decay: float) 
     """Move a teacher's weights towards its student's: nearly all the way at first, then ever less.
 
     In the end a step moves them by `1 - decay` of the distance. Batch-norm statistics are not averaged: the teacher
-    gathers its own from the rows it is shown.
-    """
+    gathers its own from the rows it is shown."""
     # The same course as `engine.optimise.average_weight_at`, from a number of steps that is on the device.
     weight = (9 / (10 + steps)).clamp_min(1 - decay)
     for new, old in zip(student.parameters(), teacher.parameters(), strict=True):
@@ -136,8 +133,7 @@ def follow(teacher: nn.Module, student: nn.Module, steps: Tensor, decay: float) 
 def half_of_largest(logits: Tensor) -> float:
     """The logit whose probability is half of the largest one.
 
-    This is the threshold of methods that learn the probability up to an unknown factor: the largest stands for one.
-    """
+    This is the threshold of methods that learn the probability up to an unknown factor: the largest stands for one."""
     half = torch.sigmoid(logits.double()).max() / 2
     return float(torch.logit(half))
 

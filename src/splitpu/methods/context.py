@@ -64,8 +64,7 @@ def _without(data: PUData, rows: Indices) -> PUData:
 class EpochChoice:
     """Watches one stage through its `after_epoch` and keeps the weights of the best epoch in the stage's memory.
 
-    What is in the memory is in the checkpoint, too, so a stage that is continued chooses as if it had never stopped.
-    """
+    What is in the memory is in the checkpoint, too, so a stage that is continued chooses as if it had never stopped."""
 
     def __init__(
         self, context: "Context", aside: RowsAside, network: nn.Module, stage: Stage, own_threshold: OwnThreshold | None

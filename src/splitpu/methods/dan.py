@@ -18,8 +18,7 @@ from splitpu.views import Views
 def adversarial_value(adversary_on_positives: Tensor, adversary_on_population: Tensor, logit: Tensor) -> Tensor:
     """Return `E_P log D + E_U[Phi log(1 - D)] / E_U Phi`, which the adversary D raises and the discriminator lowers.
 
-    All three are logits: D = sigmoid of the first two, Phi = sigmoid of the last.
-    """
+    All three are logits: D = sigmoid of the first two, Phi = sigmoid of the last."""
     # Shares of Phi, taken as a softmax of its logarithm, survive where every Phi is tiny.
     shares = torch.softmax(functional.logsigmoid(logit), 0)
     taken_for_others = (shares * functional.logsigmoid(-adversary_on_population)).sum()

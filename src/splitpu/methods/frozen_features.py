@@ -101,8 +101,7 @@ def fit_frozen(
 ) -> FrozenFit:
     """Fit base and student on embeddings (n, views, d) or (n, d), and take the student if it is the better one.
 
-    `seed` draws the folds. `answers` are labels of unlabelled rows that somebody gave: 1 = positive, -1 = negative.
-    """
+    `seed` draws the folds. `answers` are labels of unlabelled rows that somebody gave: 1 = positive, -1 = negative."""
     from sklearn.metrics import roc_auc_score
 
     rows, mask = averaged_views(views), np.asarray(labelled, dtype=np.bool_)
@@ -206,8 +205,7 @@ def spread_labels(near: Floats, known: npt.NDArray[Any], neighbours: int, reach:
 
     Each labelled row gives 1 over their share, every row takes 1, so that the whole is 0 and what is large is more than
     its part; a known negative (-1) takes as much as a labelled row gives. Normalised by how many neighbours a row has,
-    or those in crowds would seem positive.
-    """
+    or those in crowds would seem positive."""
     count = len(near)
     cosines = near.copy()
     np.fill_diagonal(cosines, -np.inf)
@@ -447,8 +445,7 @@ def encoder_for(name: str, shape: tuple[int, ...]) -> tuple[Encoder, ViewPlan]:
     """The encoder of that name and the views it is shown, for rows of this shape.
 
     Small pictures have no more to show at the encoder's full size than at half of it, in a quarter of the time, and
-    turned or cropped ones show less (docs/LOG.md); slices of a volume are many views already.
-    """
+    turned or cropped ones show less (docs/LOG.md); slices of a volume are many views already."""
     asked, plan = usual_encoder(name), ViewPlan()
     small = isinstance(asked.module, EfficientNetLite) and max(shape[-3:-1]) <= _SMALL * asked.size
     if small:

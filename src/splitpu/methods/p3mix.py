@@ -20,8 +20,7 @@ class P3MixTask:
     """Cross-entropy on mixed rows; labels, doubts and the pool of border positives change from epoch to epoch.
 
     What they change to is decided by a teacher, an average of the network's weights that is shown rows unmixed: the
-    network itself changes its mind from one epoch to the next, and its batch-norm statistics are those of mixtures.
-    """
+    network itself changes its mind from one epoch to the next, and its batch-norm statistics are those of mixtures."""
 
     def __init__(
         self, network: Backbone, context: Context, mixing: common.MixingWeights, rows: RowStore, config: P3MixConfig

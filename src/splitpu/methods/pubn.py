@@ -29,8 +29,7 @@ def pubn_risk(
 
     `prior * E_P l(z, +1)`, and `prior * E_P[1{score > border} (1 - score) / score * l(z, -1)]
     + E_U[1{score <= border} (1 - score) l(z, -1)]`: below the border negatives are seen among the population, above it
-    their share is made up for by labelled positives of the same score.
-    """
+    their share is made up for by labelled positives of the same score."""
     weight = (positive_score > border) * (1 - positive_score) / positive_score.clamp_min(_SMALLEST_SCORE)
     above = prior * (weight * logistic_loss(positive_logit, -1)).mean()
     below = ((population_score <= border) * (1 - population_score) * logistic_loss(population_logit, -1)).mean()

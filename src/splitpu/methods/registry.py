@@ -70,8 +70,7 @@ def methods() -> dict[str, Method]:
 def register(method: Method) -> None:
     """Make a method known by its name: to configurations, to `compare` and to `splitpu methods`.
 
-    A method is one file: a function from a `Context` to a `Teacher`, and a `Method` that says what it is.
-    """
+    A method is one file: a function from a `Context` to a `Teacher`, and a `Method` that says what it is."""
     methods()[method.name] = method
     if method.name not in METHOD_NAMES:
         METHOD_NAMES.append(method.name)

@@ -22,8 +22,7 @@ _NOT_TRUSTED = -1.0  # stands where a trusted row has its label
 def partly_trusted_risk(positive_logit: Tensor, population_logit: Tensor, trusted: Tensor, prior: float) -> Tensor:
     """Return what to minimise: nnPU over the untrusted rows and cross-entropy over the trusted, each by its share.
 
-    `trusted` holds the label of a trusted row and -1 for the others.
-    """
+    `trusted` holds the label of a trusted row and -1 for the others."""
     is_trusted = (trusted >= 0).float()
     share = is_trusted.mean()
     risk = nnpu_risk(positive_logit, population_logit, prior, weight=1 - is_trusted)  # counts for nothing at share 1

@@ -84,8 +84,7 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
     """Train a temporary network on the teacher's labels until it agrees on more than tau of the unlabelled.
 
     A network that moves too slowly to learn anything is trained again with larger steps: what it agrees on is not what
-    is easy, but what its random head happened to say.
-    """
+    is easy, but what its random head happened to say."""
     if not context.config.split.enabled:
         rows = context.data.unlabelled
         easy = np.ones(len(rows), dtype=bool)

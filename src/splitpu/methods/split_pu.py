@@ -31,8 +31,7 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     """Train a fresh network on the split; if it is sound, it can be the next round's teacher.
 
     Members that learned nothing are left out of it. Where that would leave none, it is made of all of them and is not
-    sound: it is not taken, but its figures are reported.
-    """
+    sound: it is not taken, but its figures are reported."""
     config = context.config.student
     for parameter in teacher.network.parameters():
         parameter.requires_grad_(False)
@@ -84,8 +83,7 @@ def _learned(context: Context, network: Backbone, teacher: Teacher, split: Split
 
     With few rows and large steps the labelled positives can pull every logit so far up that the easy loss, which is
     bounded, has no gradient left to pull back with. No true label is needed to notice: such a student gives all rows
-    the same answer.
-    """
+    the same answer."""
     easy = context.rows(split.easy_rows)
     label = teacher.probabilities[easy] > 0.5
     if not label.any() or label.all():
@@ -112,8 +110,7 @@ def _kept_back(context: Context, teacher: Teacher, student: Student, number: int
     """The student, not to be taken where rows that neither was trained on say that it ranks worse than its teacher.
 
     By more than the standard error of the difference: few rows are set aside, and most students do gain. Out of fold
-    (`apart`, of both) all rows speak, and it has to rank better by as much. Without either nothing can be said.
-    """
+    (`apart`, of both) all rows speak, and it has to rank better by as much. Without either nothing can be said."""
     if (context.aside is None and apart is None) or not student.sound:
         return student
     if context.aside is not None:

@@ -30,8 +30,7 @@ class StudentTask:
 
     Two groups are the easy rows and the labelled positives. The third holds the rows whose two views have to agree
     (`consistent`). Where the views of easy rows have to agree as well, the third group holds only the others (`rest`),
-    and one view of an easy row serves both its label and the agreement.
-    """
+    and one view of an easy row serves both its label and the agreement."""
 
     def __init__(
         self, network: Backbone, predictor: nn.Module, teacher: Teacher, prior: float, config: StudentConfig

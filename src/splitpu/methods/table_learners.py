@@ -2,8 +2,7 @@
 
 Everything a training says of its own rows is said out of fold: a row's logit is that of learners that never saw it.
 So the threshold, the figures without known negatives and the choice between base and student are honest without any
-rows being kept back. Only the model that is shipped has learned from all of them.
-"""
+rows being kept back. Only the model that is shipped has learned from all of them."""
 
 import math
 import time
@@ -44,8 +43,7 @@ NETWORK_ROWS, NETWORK_COLUMNS = 600, 500  # up to so many, networks are tried be
 class Rows:
     """What learners are given: the rows that may be taught, standardised as the model will be given them.
 
-    Sparse rows are given as they are: a column of which the mean is taken off has a number in every row.
-    """
+    Sparse rows are given as they are: a column of which the mean is taken off has a number in every row."""
 
     features: Any  # an array of numbers, or a CSR matrix
     labelled: Mask
@@ -191,8 +189,9 @@ def _teacher(
 ) -> Teacher:
     """The learner with its logits: of rows that it was taught those that were found out of fold."""
     network = LearnerBackbone(learner).to(context.engine.hardware.device).eval()
-    logits = context.logits_of(network).double()
-    logits[context.rows(rows.numbers)] = torch.as_tensor(out_of_fold, dtype=torch.float64, device=logits.device)
+    told = torch.as_tensor(out_of_fold, dtype=torch.float64, device=context.engine.hardware.device)
+    logits = told.clone() if context.data.aside is None else context.logits_of(network).double()
+    logits[context.rows(rows.numbers)] = told
     return Teacher(network, _threshold(context, logits, own_threshold), logits, key="")
 
 

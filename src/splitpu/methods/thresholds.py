@@ -25,8 +25,7 @@ def threshold_near(logits: Tensor, prior: float, interval: tuple[float, float]) 
     """A cut where few logits lie, no farther from the prior than its 95 % interval makes plausible.
 
     Where classes are far apart, a prior that is off by a point cuts through one of them and costs a point of accuracy;
-    the gap between them is then the better guess. Where logits lie evenly, this is the cut that matches the prior.
-    """
+    the gap between them is then the better guess. Where logits lie evenly, this is the cut that matches the prior."""
     ordered, count = logits.double().sort(descending=True).values, len(logits)
     around = max(3, int(_NEIGHBOURS * count))
     low, high = (min(max(round(share * count), around), count - around - 1) for share in interval)
@@ -48,8 +47,7 @@ def threshold_near(logits: Tensor, prior: float, interval: tuple[float, float]) 
 def second_opinion(prior: float, interval: tuple[float, float], own_share: float) -> float:
     """Half way from an estimated prior to the share that a model calls positive by itself, within the 95 % interval.
 
-    That share hardly depends on the prior that the model was trained with, so the two err in different directions.
-    """
+    That share hardly depends on the prior that the model was trained with, so the two err in different directions."""
     low, high = interval
     return (prior + min(max(own_share, low), high)) / 2
 
@@ -57,8 +55,7 @@ def second_opinion(prior: float, interval: tuple[float, float], own_share: float
 def _cut(ordered: Tensor, above: int) -> float:
     """Half way between the logits that are to be above and the rest.
 
-    There is always one of each, unless all are equal: then the cut is their logit, and none is above.
-    """
+    There is always one of each, unless all are equal: then the cut is their logit, and none is above."""
     if len(ordered) == 1:
         return float(ordered[0])
     above = min(max(above, 1), len(ordered) - 1)

@@ -25,8 +25,7 @@ def variational_loss(positive_logit: Tensor, population_logit: Tensor) -> Tensor
 def mixing_penalty(mixed_logit: Tensor, population_logit: Tensor, weight: Tensor) -> Tensor:
     """Return how far the prediction on `g * x + (1 - g) * p` is from `g * Phi(x) + (1 - g)`, in squared logarithms.
 
-    Both sides are moved, as in the publication's formula: mixtures and what is asked of them approach each other.
-    """
+    Both sides are moved, as in the publication's formula: mixtures and what is asked of them approach each other."""
     # From logarithms: where g and 1 - Phi both round to one, the sum would be zero, and its gradient not a number.
     log_target = torch.logaddexp(torch.log(weight) + functional.logsigmoid(population_logit), torch.log1p(-weight))
     return (log_target - functional.logsigmoid(mixed_logit)).square().mean()

@@ -314,8 +314,7 @@ class SlicesResNet18(Backbone):
     Slices that only fill up a shorter volume change nothing: attention and mean leave them out. Their places in the
     batch that goes through the ResNet are taken by slices of the same patient, in turn. So all shapes are the same at
     every step, which a captured CUDA graph needs, and batch normalisation never sees a slice that does not exist; in
-    its statistics every patient weighs the same, however many slices it has.
-    """
+    its statistics every patient weighs the same, however many slices it has."""
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:
         """Build for volumes of shape (S, H, W, C); the number of slices may be another at every call."""

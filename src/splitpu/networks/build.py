@@ -49,8 +49,7 @@ def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES, *, on_c
     """Return the network that "auto" stands for: by kind of sample and, for images, by side, number and hardware.
 
     From a few hundred images a large network learns no more than a small one, and takes ten times as long without a
-    GPU, where thousands of small images would take it hours (docs/LOG.md).
-    """
+    GPU, where thousands of small images would take it hours (docs/LOG.md)."""
     if len(input_shape) == 1:
         return "mlp"
     if len(input_shape) == 4:
@@ -162,8 +161,7 @@ def chosen_backbone(
 
     Few images teach a network little that pretrained weights do not know already: their embeddings are the default, if
     the weights are there. On a CPU, where a training takes long, more images count as few. Images of fewer than 24
-    pixels have no detail for them.
-    """
+    pixels have no detail for them."""
     if features == "trained":
         if is_encoder(backbone):
             raise InputError(f"features of {backbone} are frozen or tuned, not trained: leave out one of the two")

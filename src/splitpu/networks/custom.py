@@ -76,8 +76,7 @@ class LayerTap(OwnBackbone):
     """A module that returns the logit alone; low and high features are overheard from two of its layers.
 
     The hooks live only as long as one forward pass. So nothing has to be kept alive through copying or saving.
-    One layer under two names is heard twice: what it gives first is low, what it gives last is high.
-    """
+    One layer under two names is heard twice: what it gives first is low, what it gives last is high."""
 
     def __init__(self, module: nn.Module, low: str, high: str) -> None:
         super().__init__()

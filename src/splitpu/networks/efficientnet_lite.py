@@ -49,8 +49,7 @@ SIZES = {
 class SameConvolution(nn.Conv2d):
     """A convolution that pads until the output is as large as the input over the stride, more behind than before.
 
-    That is what the weights were trained with; torch's own padding would look at other pixels where the stride is 2.
-    """
+    That is what the weights were trained with; torch's own padding would look at other pixels where the stride is 2."""
 
     def __init__(self, inside: int, outside: int, kernel: int = 1, stride: int = 1, *, groups: int = 1) -> None:
         super().__init__(inside, outside, kernel, stride, groups=groups)
@@ -97,8 +96,7 @@ class EfficientNetLite(nn.Module):
 
     With `middle`, what two stages before the last ones say: mean and spread over all places of each of their channels.
     The last channels know what ImageNet asks for, kinds of dogs; on ultrasound images a head on the middle ones was
-    seven points of AUC better (benchmarks/few_images_frozen.py), in less time.
-    """
+    seven points of AUC better (benchmarks/few_images_frozen.py), in less time."""
 
     def __init__(self, size: LiteSize, *, middle: bool = True) -> None:
         super().__init__()

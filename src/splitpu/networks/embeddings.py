@@ -76,8 +76,7 @@ def embed(
 
     An iterable gives them one by one, (H, W, C) or (S, H, W, C), of any sizes; no more than a few chunks of them are
     in memory. A volume's embedding is the mean over its slices that show anything. `folder` is where they are kept,
-    below the package's cache unless said otherwise.
-    """
+    below the package's cache unless said otherwise."""
     plan = plan or ViewPlan()
     asked = _asked(encoder, plan)
     if processes < 1:

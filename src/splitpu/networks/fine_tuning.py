@@ -57,8 +57,7 @@ class TunedLite(Backbone):
     """EfficientNet-Lite up to the last stage that is listened to, with a linear head; a volume is its slices' mean.
 
     low = what the third stage says, high = the standardised mean and spread of each channel that is listened to. Built
-    without the pretrained weights, which `tuned_maker` or a saved model fills in.
-    """
+    without the pretrained weights, which `tuned_maker` or a saved model fills in."""
 
     def __init__(self, name: str, input_shape: tuple[int, ...]) -> None:
         super().__init__()

@@ -6,8 +6,7 @@ KM2: how far the unlabelled mean can be pushed away from the positive one before
 
 PEN-L1: the share that makes the positives fit under the unlabelled density, by a penalised L1 divergence.
 
-TIcE: somewhere in the data nearly all rows are positive, and there the labelled share is the label frequency.
-"""
+TIcE: somewhere in the data nearly all rows are positive, and there the labelled share is the label frequency."""
 
 import heapq
 import math
@@ -27,8 +26,7 @@ def best_bin(scores_positive: Floats, scores_unlabelled: Floats) -> tuple[float,
 
     Above any cut the unlabelled rows contain at least their positives, so the ratio of the two shares above it is never
     below the wanted share; it comes closest where only positives are left. A cut with few rows above it is held back by
-    the width of its confidence bound.
-    """
+    the width of its confidence bound."""
     cuts = np.unique(np.concatenate([scores_positive, scores_unlabelled]))
     above_positive, above_unlabelled = (
         1 - np.searchsorted(np.sort(scores), cuts, side="left") / len(scores)
@@ -59,8 +57,7 @@ def dedpul(scores_positive: Floats, scores_unlabelled: Floats) -> float:
     With r = density of P / density of U, a share a makes the posteriors min(a * r, 1). Up to the true share their mean
     is a itself, beyond it the cap bites and the mean falls behind. The published fixed-point iteration looks for the
     last a whose mean keeps up, but any smoothing of the densities moves that point to nought; so the bend itself is
-    found, as the largest second difference of a - mean posterior, which the publication falls back on.
-    """
+    found, as the largest second difference of a - mean posterior, which the publication falls back on."""
     ratio, weight = density_ratio(scores_positive, scores_unlabelled)
     shares = np.linspace(*_SHARES)
     behind = shares - np.minimum(np.outer(shares, ratio), 1) @ weight
@@ -114,8 +111,7 @@ def share_above_dip(scores_positive: Floats, scores_unlabelled: Floats) -> tuple
 
     Where their density has a deep dip with nearly all labelled rows above it, and the unlabelled rows above it rank
     like those, about as many rows lie on the wrong side one way as the other: off it may be by what labelled rows below
-    the dip stand for, and by half of the rows inside it.
-    """
+    the dip stand for, and by half of the rows inside it."""
     from scipy.stats import beta
 
     from splitpu.evaluation.metrics import placements
@@ -148,8 +144,7 @@ def km2(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
     """The share of positives among the unlabelled rows, from features or scores, one row a sample.
 
     The mean (in kernel space) of the negatives is lam * mean_U + (1 - lam) * mean_P with lam = 1 / (1 - share). For a
-    larger lam this is no longer the mean of any rows, and its distance to the nearest such mean starts to grow.
-    """
+    larger lam this is no longer the mean of any rows, and its distance to the nearest such mean starts to grow."""
     rng = np.random.default_rng(checked_seed(seed))
     positive, unlabelled = (
         rows if len(rows) <= MOST_ROWS else rows[rng.choice(len(rows), MOST_ROWS, replace=False)]
@@ -185,8 +180,7 @@ def _square(kernel: Floats, weights: Floats) -> float:
 def _nearest_mixture(kernel: Floats, target: Floats, start: Floats, rate: float) -> Floats:
     """The mixture of rows nearest to the target: accelerated gradient steps, each followed by a projection.
 
-    What it projects onto are weights that are not negative and sum to one.
-    """
+    What it projects onto are weights that are not negative and sum to one."""
     now = ahead = start
     momentum = 1.0
     for _ in range(_ITERATIONS):
@@ -211,8 +205,7 @@ _FOLDS = 4
 class PenL1:
     """The bumps that were chosen, with their heights over every row: resampled rows need no new kernel.
 
-    `PenL1.fit(positive, unlabelled).share()` is the estimate, from features or scores, one row a sample.
-    """
+    `PenL1.fit(positive, unlabelled).share()` is the estimate, from features or scores, one row a sample."""
 
     on_positive: Floats
     on_unlabelled: Floats
@@ -248,8 +241,7 @@ class PenL1:
 
         For a share a, the divergence sup_r E_P[a r] - E_U[r] - a + 1 over heights r >= 0 of the bumps grows as soon as
         a times the positive density sticks out of the unlabelled one anywhere. With a quadratic penalty the heights
-        have a closed form.
-        """
+        have a closed form."""
         gains = _gains(self.on_positive[positive].mean(0), self.on_unlabelled[unlabelled].mean(0))
         shares = np.linspace(*_PENALISED_SHARES)
         divergence = (np.maximum(gains, 0) * gains).sum(1) / self.penalty - shares + 1
@@ -276,8 +268,7 @@ def tice(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
 
     In any subset the labelled share is at most the label frequency c, the share of all positives that are labelled. A
     tree grown on one half of the rows proposes subsets rich in labels; the other half gives a lower bound for c in
-    each, and the largest bound is taken. A second pass uses the c of the first in the width of its bounds.
-    """
+    each, and the largest bound is taken. A second pass uses the c of the first in the width of its bounds."""
     rng = np.random.default_rng(checked_seed(seed))
     rows = np.concatenate([positive, unlabelled])
     labelled = np.arange(len(rows)) < len(positive)

@@ -1,7 +1,6 @@
 """The prior nobody knows: every estimator side by side, the recommended one, and how far it can be trusted.
 
-What `prior="auto"` means: estimate it, say so, and say what is doubtful about it.
-"""
+What `prior="auto"` means: estimate it, say so, and say what is doubtful about it."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -376,8 +375,7 @@ class ResolvedPrior:
     ) -> "ResolvedPrior":
         """The prior that was stored as its value, source and `to_dict`, so that it need not be estimated again.
 
-        An estimate has its doubts in `to_dict`; those of any other prior were stored beside it.
-        """
+        An estimate has its doubts in `to_dict`; those of any other prior were stored beside it."""
         if stored is None:
             return cls(value, None, source, doubts=tuple(doubts))
         estimate = PriorEstimate.from_dict(stored)
@@ -398,8 +396,7 @@ class PriorOptions(TypedDict, total=False):
 def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> ResolvedPrior:
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
 
-    An estimate that was made before is taken as it is, with its interval: once is enough for many models.
-    """
+    An estimate that was made before is taken as it is, with its interval: once is enough for many models."""
     if isinstance(prior, PriorEstimate):
         _must_be_of_use(prior, data)
         return ResolvedPrior(check_prior(prior.value, data), prior.interval, prior.source, prior, prior.verdicts)
@@ -438,8 +435,7 @@ def within_answers(estimate: PriorEstimate, data: PUData, audit: Mapping[str, An
     """No prior leaves fewer positives, or fewer negatives, than somebody has already found in the population.
 
     That is all answers say: rows that somebody chose to look at are no sample, whatever their share of positives. Those
-    of an audit are one, and are believed where their interval is the narrower one, or leaves the estimate out.
-    """
+    of an audit are one, and are believed where their interval is the narrower one, or leaves the estimate out."""
     if audit is not None:
         value, low, high = audit["prior"]
         if high - low < estimate.interval[1] - estimate.interval[0] or not low <= estimate.value <= high:
@@ -457,8 +453,7 @@ def prior_for(method: str, prior: object, data: PUData, **how: Unpack[PriorOptio
     """What a method is trained with: the resolved prior, or none if it does without and that is asked for.
 
     A method that learns without a prior needs an estimate for its threshold and for figures about it, not to be
-    trained, so data of which none can be made are no reason to refuse them.
-    """
+    trained, so data of which none can be made are no reason to refuse them."""
     needed = find_method(method).needs_prior
     if prior is None:
         if needed:

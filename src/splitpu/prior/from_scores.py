@@ -6,8 +6,7 @@ by a factor there. What helps is the shape of the whole curve of P against U. He
 is assumed under which positives and negatives are normal with (nearly) equal spread, so that U is a mixture of the
 two; the share, the distance and the spread are then weighed by how well they explain the order in which labelled and
 unlabelled rows come. Only the order of the scores is used, never their scale; where it says little, what is assumed of
-the part of the positives that people label decides.
-"""
+the part of the positives that people label decides."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -84,8 +83,7 @@ def prior_from_scores(
     """Estimate the share of positives in the population from out-of-fold scores of all rows.
 
     The scores must come from models that did not see the row, and a higher score must mean more like a labelled row.
-    In a single training set the labelled rows belong to the population, in case-control data U alone is its sample.
-    """
+    In a single training set the labelled rows belong to the population, in case-control data U alone is its sample."""
     from scipy.stats import beta
 
     values, known = checked_rows(scores, labelled)
@@ -146,8 +144,7 @@ def checked_rows(scores: npt.ArrayLike, labelled: npt.ArrayLike) -> tuple[Floats
 def counted(scores: Floats, labelled: Flags) -> Counts:
     """Count both kinds in stretches that are short at the top, where positives are, and long at the bottom.
 
-    The ends follow the order of all rows together, whoever is labelled, so that they favour neither kind.
-    """
+    The ends follow the order of all rows together, whoever is labelled, so that they favour neither kind."""
     rows, positives = len(scores), int(labelled.sum())
     ranks = np.concatenate([np.geomspace(max(4.0, 0.05 * positives), rows / 2, 25), np.linspace(0.5, 0.95, 6) * rows])
     ranks = np.unique(np.round(ranks).astype(np.int64))
@@ -188,8 +185,7 @@ def share_bound(positive: Floats, unlabelled: Floats, miss: float = 0.025) -> fl
     """The share of U that looks like P is at most this, but for a probability of `miss`; no shape is assumed.
 
     Above any score there lie at least share * (part of P above it) of all unlabelled rows. The parts above a few
-    scores of labelled rows are known up to exact binomial limits, and the least of the quotients is the bound.
-    """
+    scores of labelled rows are known up to exact binomial limits, and the least of the quotients is the bound."""
     from scipy.stats import beta
 
     ordered, pool = np.sort(positive)[::-1], np.sort(unlabelled)
@@ -216,8 +212,7 @@ def _weighed(counts: Counts, distances: Floats, odds: Floats) -> tuple[Floats, F
 def _log_likelihood(counts: Counts, distances: Floats, shares: Floats) -> Floats:
     """Of the order in which labelled and unlabelled rows come, for every distance, spread and share.
 
-    Given how many rows there are in a stretch of scores, each is labelled with the probability that the model says.
-    """
+    Given how many rows there are in a stretch of scores, each is labelled with the probability that the model says."""
     from scipy.special import ndtr
 
     rows = float(counts.labelled.sum() + counts.unlabelled.sum())

@@ -78,8 +78,7 @@ def affordable_scores(
 
     On a GPU all rows train and judge, whatever that takes, and the estimators are given some, which are enough. On a
     CPU that would take hours for photographs of usual sizes; there a small network sees only these rows, made small, so
-    that more of them come to as many pixels. It is the smallest of ours: whichever is trained later costs as much.
-    """
+    that more of them come to as many pixels. It is the smallest of ours: whichever is trained later costs as much."""
     on_cpu = Hardware.choose(device, EngineConfig()).device.type == "cpu"
     if data.kind == "images" and on_cpu:
         small = _made_small(data, rows)
@@ -118,8 +117,7 @@ def network_scores(
 
     A network learns the rows it is trained on by heart, so only the scores of the other half are worth anything. Two
     networks on different halves rank better together than either alone. With checkpoints, what was interrupted goes on.
-    `most` is how many rows all of them may be trained on, one that is seen twice counting twice.
-    """
+    `most` is how many rows all of them may be trained on, one that is seen twice counting twice."""
     from sklearn.model_selection import StratifiedKFold
 
     spec = TrainSpec(config=Config(), prior=None, backbone=network, seed=seed)

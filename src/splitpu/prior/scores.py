@@ -2,8 +2,7 @@
 
 TEDn: take the likely positives out of the unlabelled rows, train again, and read the share off anew.
 
-How much every row looks like a labelled one, judged only by classifiers that did not see the row.
-"""
+How much every row looks like a labelled one, judged only by classifiers that did not see the row."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -57,8 +56,7 @@ class KernelLogistic:
     def judge(self, training: Rows, kept: Flags, asked: Rows, seed: int) -> Judged:
         """Learn which rows are labelled, all given by number; `kept` runs over the training rows, the rest is dropped.
 
-        The training rows are scored by cross-fitting.
-        """
+        The training rows are scored by cross-fitting."""
         from sklearn.model_selection import StratifiedKFold
 
         own = np.empty(len(training))
@@ -126,8 +124,7 @@ def alternate(
     classes themselves, and the share shows more clearly. Which rows are dropped is decided inside each training
     part alone: a held-out row that had a say in it would no longer be scored like an unseen one, and labelled rows
     would come out higher than unlabelled positives. Rows that are not `learned` from are held out, too: each is judged
-    by one fold's classifiers like any other, as the mean of several would spread less.
-    """
+    by one fold's classifiers like any other, as the mean of several would spread less."""
     folds = _folds(labelled, learned, seed)
     kept: list[Flags] = [np.ones(len(training), dtype=np.bool_) for training, _ in folds]
     history: list[Floats] = []
@@ -201,8 +198,7 @@ class PUScores:
         """How well labelled rows are told from unlabelled ones: 1/2 is not at all.
 
         Even a perfect classifier cannot tell labelled positives from unlabelled ones, so with a share s of positives
-        among the unlabelled rows it reaches 1 - s / 2.
-        """
+        among the unlabelled rows it reaches 1 - s / 2."""
         from sklearn.metrics import roc_auc_score
 
         return max(float(roc_auc_score(self.labelled, scores)) for scores in (self.plain, self.cleaned))
@@ -226,8 +222,7 @@ def pu_scores(
 ) -> PUScores:
     """Cross-fitted scores: quick classical learners for vectors and small images, the package's networks for others.
 
-    The observer sees the epochs of the networks; `most` is how many rows they may be trained on in all.
-    """
+    The observer sees the epochs of the networks; `most` is how many rows they may be trained on in all."""
     if reason := too_few_rows(data):
         raise InputError(reason)
     if how == "auto":
@@ -264,8 +259,7 @@ def classical_scores(
 ) -> CrossFitted:
     """A kernel method and trees, averaged: each does well where the other does not.
 
-    Rows that are not `learned` from are only judged; without it all are both.
-    """
+    Rows that are not `learned` from are only judged; without it all are both."""
     sharpness = 3.0 if images else 1.0  # neighbouring images share most of their pixels
     learned = np.ones_like(labelled) if learned is None else learned
     found, steps = [], cross_fittings * ROUNDS * FOLDS
@@ -279,8 +273,7 @@ def classical_scores(
 def described(data: PUData, rows: Indices, seed: int) -> Floats:
     """Rows as numbers of comparable size: standardised features, or the principal components of images.
 
-    No label is looked at, so the held-out rows may take part.
-    """
+    No label is looked at, so the held-out rows may take part."""
     from sklearn.decomposition import PCA
 
     if is_sparse(data.features):

@@ -1,7 +1,6 @@
 """Charts as SVG text: pure functions of numbers and names, which find out where things lie; a template draws them.
 
-A PNG encoder of a few lines: the galleries need nothing more, and so the package needs no imaging library.
-"""
+A PNG encoder of a few lines: the galleries need nothing more, and so the package needs no imaging library."""
 
 import math
 import re

@@ -1,8 +1,7 @@
 """The pages: templates with autoescape, filled with plain values, so that no name from the data is ever markup.
 
 Each is one file that opens anywhere, asks nothing of the network, and can be sent to a colleague. That of a run has the
-answer first, in plain words, then the evidence for it.
-"""
+answer first, in plain words, then the evidence for it."""
 
 import math
 import os

@@ -2,8 +2,7 @@
 
 A claim is judged by differences of the same seed at the same number of positives, so that what a draw of labels does to
 both sides cancels. All claims that a recipe can judge are one family: its p-values are Holm's, by which the chance of
-one false verdict among all of them stays below the level.
-"""
+one false verdict among all of them stays below the level."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -42,8 +42,7 @@ def penalised_regression_suspicion(features: Tensor, labels: Tensor, seed: int =
 
     A linear model explains one-hot labels by features, and each sample may deviate from it by a shift of its own that
     costs its length: `min |Y - X B - S|^2 / 2 + penalty * sum |S_i|`. From a high penalty downwards, the samples whose
-    shift leaves zero first fit their label worst. Many samples are regressed in random pieces.
-    """
+    shift leaves zero first fit their label worst. Many samples are regressed in random pieces."""
     order = torch.randperm(len(features), generator=torch.Generator().manual_seed(seed)).to(features.device)
     centred = features.double() - features.double().mean(0)
     directions: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
@@ -80,8 +79,7 @@ def first_convolution_gradients(network: nn.Module, inputs: Tensor, targets: Ten
     """The cross-entropy's gradient with respect to the first convolution's weights, sample by sample.
 
     In eval mode samples do not see one another, so that the gradient at the layer's output, taken for the whole batch
-    at once, holds one gradient a sample; weights and patches of the input give the rest. Returns (B, *weight.shape).
-    """
+    at once, holds one gradient a sample; weights and patches of the input give the rest. Returns (B, *weight.shape)."""
     plain = (one for one in network.modules() if isinstance(one, nn.Conv2d) and one.groups == 1)
     layer = next((one for one in plain if isinstance(one.padding, tuple)), None)
     if layer is None:

@@ -171,8 +171,7 @@ def sweep_charts(experiment: Experiment, store: ResultStore, *, only: str | None
     """Accuracy against the setting that is swept, one drawing for every number of positives.
 
     Points that were not run with all the seeds of the others differ from these by their seeds more than by what is
-    swept: they stand in the table alone.
-    """
+    swept: they stand in the table alone."""
     whole = all(float(row.x or 0).is_integer() for row in experiment.rows)
     drawings = []
     for size in dict.fromkeys(cell.positives for cell in cells(experiment, experiment.recipes[0], store)):

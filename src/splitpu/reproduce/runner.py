@@ -1,6 +1,5 @@
 """Units of the paper's tables as a grid of runs, with what only these need: a limit of time, claims among processes
-that share a cache, and an order in which no worker waits for a stage that another one is training.
-"""
+that share a cache, and an order in which no worker waits for a stage that another one is training."""
 
 import hashlib
 import time

@@ -1,6 +1,5 @@
 """From result lines to the cells of a table (the paper's figure, ours, and what it took), and to choices: which
-candidate the accuracy estimated on held-out P and U picks. And the blocks of a results page.
-"""
+candidate the accuracy estimated on held-out P and U picks. And the blocks of a results page."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -136,8 +135,7 @@ def signed(gain: float | None, error: float | None) -> str:
 def cells(experiment: Experiment, recipe: str, store: ResultStore) -> list[Cell]:
     """Every cell that the paper or the declaration has, whether it was run or not, size by size.
 
-    A method or a size that somebody ran besides has cells only where it was run: nobody promised the others.
-    """
+    A method or a size that somebody ran besides has cells only where it was run: nobody promised the others."""
     run = [line["method"] for line in store.lines.values() if line["experiment"] == experiment.name]
     methods = tuple(dict.fromkeys([*(row.method for row in experiment.rows), *run]))
     promised = _declared_sizes(experiment, store)
@@ -176,8 +174,7 @@ def _declared_sizes(experiment: Experiment, store: ResultStore) -> set[int]:
 class Candidate:
     """A row of a choice by its estimates, and how it compares with the first row of its group.
 
-    Pairs are numbers of positives and seeds: at the same pair both were judged on the same held-out rows.
-    """
+    Pairs are numbers of positives and seeds: at the same pair both were judged on the same held-out rows."""
 
     row: Row
     mean: float | None  # the estimated accuracy, over all pairs

@@ -200,8 +200,7 @@ def planned_units(
 
     Within a seed, units that share a base model follow one another. Tables that ask for it come row by row instead,
     the cheapest first, so that whatever time there is fills whole rows; what can be held against a published figure
-    comes before tables that quote none, and those before what is left of the tables that do.
-    """
+    comes before tables that quote none, and those before what is left of the tables that do."""
     if recipe is not None and chosen_recipe(recipe).unavailable:
         raise InputError(chosen_recipe(recipe).unavailable)
     units = [

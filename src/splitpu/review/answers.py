@@ -1,8 +1,7 @@
 """Answers of reviewers: a journal to which every answer is added and from which nothing is ever taken away.
 
 A line is on disk before its answer counts. Undoing is a line, too, so two tabs or two reviewers never overwrite each
-other: each answers for themselves, and what counts is read from the whole journal. `answers.csv` is made from it.
-"""
+other: each answers for themselves, and what counts is read from the whole journal. `answers.csv` is made from it."""
 
 import json
 import os

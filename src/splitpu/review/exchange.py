@@ -1,7 +1,6 @@
 """Questions for other programs and their answers: Label Studio (JSON), Prodigy (JSON lines) and CSV (also FiftyOne's).
 
-Whichever it is, a sample is known by its row number and its name; an answer that names another sample is refused.
-"""
+Whichever it is, a sample is known by its row number and its name; an answer that names another sample is refused."""
 
 import csv
 import json

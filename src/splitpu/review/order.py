@@ -2,8 +2,7 @@
 
 What answers are worth was measured with an oracle (benchmarks/review.py): those about rows near the cut teach most. To
 mix in what the teacher says, or to spread the questions far apart, taught less; so `gain` asks about the rows nearest
-to the cut, and only puts back those that are nearly the same as one that was asked about.
-"""
+to the cut, and only puts back those that are nearly the same as one that was asked about."""
 
 import math
 from dataclasses import dataclass
@@ -55,8 +54,7 @@ def doubt(opinions: Opinions) -> Floats:
 def spread(first: Indices, features: Floats, doubt: Floats) -> Indices:
     """The most doubtful rows in an order in which no question is asked twice: each puts those back that it is like.
 
-    `features` are those of the first `SPREAD_AMONG` rows of the order.
-    """
+    `features` are those of the first `SPREAD_AMONG` rows of the order."""
     count = len(features)
     if count < 3:
         return first

@@ -1,7 +1,6 @@
 """The samples of a finished run as people look at them: pictures, slices, records as they were written.
 
-Nothing is ever read by a name or path that a browser sent: a sample is asked for by the number of its training row.
-"""
+Nothing is ever read by a name or path that a browser sent: a sample is asked for by the number of its training row."""
 
 import threading
 from dataclasses import dataclass

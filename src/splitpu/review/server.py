@@ -2,8 +2,7 @@
 
 It listens on the loopback address only. Every address begins with a random token, which nobody else can guess; requests
 that name another host (as a page does that was made to point here) or come from another page are refused. The page asks
-nothing of any other place, and an answer is on disk before it is confirmed.
-"""
+nothing of any other place, and an answer is on disk before it is confirmed."""
 
 import hmac
 import secrets
@@ -49,8 +48,7 @@ class Review:
     def listing(self, wanted: Mapping[str, str]) -> dict[str, Any]:
         """The samples that are in a state and have a text in their names, a few of them; and how far the review is.
 
-        Which few: `count` from `start` on, or from `start` places behind the row `beside`, where it is listed.
-        """
+        Which few: `count` from `start` on, or from `start` places behind the row `beside`, where it is listed."""
         state, text = wanted.get("state", "open"), wanted.get("text", "").casefold()
         start, count = int(wanted.get("start", 0)), int(wanted.get("count", 1))
         if state not in STATES:

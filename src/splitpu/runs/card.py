@@ -1,6 +1,5 @@
 """`splitpu card`: a model card of a finished run, in the form that the Hugging Face Hub reads: a head of YAML between
-two lines of dashes, then Markdown. What the run itself says is all that stands there; nothing is measured again.
-"""
+two lines of dashes, then Markdown. What the run itself says is all that stands there; nothing is measured again."""
 
 import json
 import re

@@ -1,7 +1,6 @@
 """Runs on other machines: a Ray cluster as an executor of the grid (`runs/grid.py`). Ray decides where and when a unit
 runs. One whose machine is lost is begun again on another and goes on from the checkpoints in its folder, which is why
-that folder has to be on a file system that all machines share.
-"""
+that folder has to be on a file system that all machines share."""
 
 import os
 import pickle
@@ -35,8 +34,7 @@ class RayCluster:
     """Every unit as a task with its CPUs and its share of a GPU: `Grid(units).run(RayCluster("10.0.0.1:6379"))`.
 
     All units are handed over at once, so that a cluster that grows with its load sees the load. A unit is a dataclass;
-    a field that several units share, such as their rows, goes to each machine once.
-    """
+    a field that several units share, such as their rows, goes to each machine once."""
 
     address: str = LOCAL
     cpus: float = 1

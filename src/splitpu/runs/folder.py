@@ -1,6 +1,5 @@
 """The run folder: which file is where, whether the run is finished, and who may write to it; what was asked for, in a
-form by which the same can be asked for again; and on what a result was computed, so that a figure can be traced.
-"""
+form by which the same can be asked for again; and on what a result was computed, so that a figure can be traced."""
 
 import dataclasses
 import errno
@@ -243,8 +242,7 @@ class RunFolder:
     def config(self) -> Config:
         """The configuration of the run, down to the number of threads; refused where it is not what the run began with.
 
-        The prior is settled later, and other settings would make a run of two halves that do not match.
-        """
+        The prior is settled later, and other settings would make a run of two halves that do not match."""
         config = read_config(self.config_file)
         request, guarded = self.request(), Guarded(self.config_file)
         if request.settings != _checksum(config) or guarded.text().splitlines()[-1:] != [_bond(request)]:

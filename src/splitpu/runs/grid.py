@@ -1,7 +1,6 @@
 """One grid of runs: behind `fit --seeds`, `compare` and `reproduce`. A grid hands out its units, leaves out those that
 are done, goes on after one that failed, and stops where it is asked to; an executor only starts what it is handed, in
-turn or on other machines. Neither knows what a unit computes.
-"""
+turn or on other machines. Neither knows what a unit computes."""
 
 import threading
 import time
@@ -49,8 +48,7 @@ class Results(Generic[AUnit]):
 class Schedule(Generic[AUnit]):
     """Which unit may begin, and when no more may; this one lets all begin in their order.
 
-    All but `out_of_time` are asked and told under the lock of the grid.
-    """
+    All but `out_of_time` are asked and told under the lock of the grid."""
 
     def is_ready(self, unit: AUnit) -> bool:
         """Whether it can begin now, or has to wait for one that runs."""
@@ -93,8 +91,7 @@ class Progress(Generic[AUnit]):
     def became(self, unit: AUnit, what: Fate, detail: Any = None) -> None:
         """What became of it: done has its result, failed and interrupted their exception, not begun the reason.
 
-        Of one that is not begun neither are those after it.
-        """
+        Of one that is not begun neither are those after it."""
 
 
 class Executor(Protocol):
@@ -102,8 +99,7 @@ class Executor(Protocol):
 
     One that runs units elsewhere, as `RayCluster` does, has `job.unit` run there and tells `job.done` what came of
     it, be it an exception. One of your own, such as `for job in reversed(list(grid)): job()` in its `run`, is given to
-    `Grid(units).run`.
-    """
+    `Grid(units).run`."""
 
     def run(self, grid: "Grid[Any]") -> None:
         """Start everything that the grid hands out, and come back when all has ended."""
@@ -121,8 +117,7 @@ class InTurn:
 class Grid(Generic[AUnit]):
     """Hands out units in their order and writes down what came of each, which is known by its number.
 
-    It may be asked from several threads.
-    """
+    It may be asked from several threads."""
 
     def __init__(
         self,
@@ -261,8 +256,7 @@ class Grid(Generic[AUnit]):
 class Job(CountedEpochs, Generic[AUnit]):
     """A unit that was handed out: called where it is to run here, told of its end where it runs elsewhere.
 
-    It tells the grid how far the unit is, and the unit when to stop.
-    """
+    It tells the grid how far the unit is, and the unit when to stop."""
 
     def __init__(self, grid: Grid[AUnit], number: int, unit: AUnit, claim: ExitStack) -> None:
         super().__init__(grid.progress.watch, grid.must_stop, f"{unit.name}  ")

@@ -1,6 +1,5 @@
 """Folders of several runs, and what these say together: `SeedsFolder` holds runs that differ in their seed only,
-`ComparisonFolder` those of several methods and seeds. What brings their runs to an end is a `Grid` (`runs/grid.py`).
-"""
+`ComparisonFolder` those of several methods and seeds. What brings their runs to an end is a `Grid` (`runs/grid.py`)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -172,8 +171,7 @@ class ComparisonFolder(Results[Any]):
     """`comparison.json` says what all runs share, `METHOD/seed<number>/` are the runs, `runs.jsonl` has a line a run.
 
     What was asked for is checked and never changed, but methods and seeds can be added at any time: runs that are there
-    already are not trained again, and the prior stays the one that the first of them had.
-    """
+    already are not trained again, and the prior stays the one that the first of them had."""
 
     def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
         self.path = path

@@ -33,7 +33,7 @@ from splitpu.views import Views
 SHOWN = 24  # samples in a gallery
 VALUES_SHOWN = 8  # columns of a sample
 LARGEST_TABLE = 1 << 26  # bytes of a file that is read once more for its records
-ASKED_ROWS, ASKED_IN_ALL, ASKED_VALUES = 1_000, 10_000, 4_000_000  # at most, for the importance of columns
+ASKED_ROWS, ASKED_IN_ALL, ASKED_VALUES = 1_000, 5_000, 4_000_000  # at most, for the importance of columns
 MOST_COLUMNS, COLUMNS_SHOWN = 200, 15
 _COLUMNS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision", "positive_rate")
 
@@ -107,8 +107,7 @@ def galleries(
 ) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
     """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt.
 
-    Where easy was not told from hard, the likeliest positives among the unlabelled, and none.
-    """
+    Where easy was not told from hard, the likeliest positives among the unlabelled, and none."""
     result, how = training.result, training.model.preprocessing
     last = result.rounds[-1] if result.rounds else None
     rows = loaded.data.unlabelled if last is None else last.split.rows
@@ -180,8 +179,7 @@ def _telling_values(
 def importances(training: Training, loaded: LoadedData, seed: int) -> tuple[Sequence[tuple[str, float]], str]:
     """Which columns the final model goes by, those first that count most, and what the numbers mean.
 
-    Scores are asked for, not labels: a model that knows its training rows by heart would seem to need every column.
-    """
+    Scores are asked for, not labels: a model that knows its training rows by heart would seem to need every column."""
     data, network, began = loaded.data, training.result.final.network, time.perf_counter()
     if data.kind != "vectors":
         return (), ""

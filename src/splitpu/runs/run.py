@@ -86,8 +86,7 @@ def carry_out(folder: RunFolder, request: Request, loaded: LoadedData, runtime: 
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
 
     Of several processes the first one does this, and the others `help_out`. A run that another command has finished
-    meanwhile is not trained again: its result is given as it is.
-    """
+    meanwhile is not trained again: its result is given as it is."""
     with folder.locked(), collected_warnings(note) as given:
         if folder.finished:
             note(f"{folder.path} has meanwhile been finished by another process; nothing is trained again")

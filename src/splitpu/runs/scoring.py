@@ -1,7 +1,6 @@
 """Scores of more rows than one process should see: the input is cut into parts, each of which is a file of a folder, so
 that shards of a job array, workers of a Ray cluster or the same command again go on with the parts that are not there.
-Every input has exactly one row in exactly one part, also where it cannot be read.
-"""
+Every input has exactly one row in exactly one part, also where it cannot be read."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -141,8 +140,7 @@ class Part:
 class ScoresFolder(Results[Part]):
     """`scoring.json` says what is scored by what, `part-00000.parquet` and so on are the scores (.csv without pyarrow).
 
-    The parts do not depend on how many shards or workers there are, so that any of them can go on.
-    """
+    The parts do not depend on how many shards or workers there are, so that any of them can go on."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.plan_file = path, path / "scoring.json"

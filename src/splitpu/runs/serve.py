@@ -1,8 +1,7 @@
 """`splitpu serve`: one endpoint that scores an image or rows of a table, and one page to try it with.
 
 It listens on the loopback address unless told otherwise, answers to that address only (a page that was made to point
-here is refused), and reads what it is sent as the command line reads files, with the same limits.
-"""
+here is refused), and reads what it is sent as the command line reads files, with the same limits."""
 
 import json
 import tempfile
@@ -42,8 +41,7 @@ class LocalServer(ThreadingHTTPServer):
     def refuses(self, headers: Mapping[str, str]) -> bool:
         """Whether a request comes from another page, or from one that was made to point here by another name.
 
-        Who listens to other machines takes any name, but no other page.
-        """
+        Who listens to other machines takes any name, but no other page."""
         host, origin = headers.get("Host", ""), headers.get("Origin")
         name = host.rpartition(":")[0].strip("[]") if ":" in host else host
         ours = self.server_address[0] not in _LOOPBACK or name in _LOOPBACK

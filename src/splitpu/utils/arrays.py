@@ -37,8 +37,7 @@ def let_go(features: Array) -> None:
     """Give the pages of a memory-mapped file that have been read back to the system, which may keep them or not.
 
     Else they would count as this process's memory until all of the file does. The content is safe: in these modes the
-    pages are the file's own.
-    """
+    pages are the file's own."""
     if isinstance(features, np.memmap) and features.mode in ("r", "r+"):
         mapped: Any = getattr(features, "_mmap", None)
         if hasattr(mapped, "madvise"):  # not on Windows

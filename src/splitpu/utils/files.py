@@ -30,8 +30,7 @@ _ONE_DAY = 24 * 3600
 def replacing(path: Path) -> Iterator[Path]:
     """Write to a temporary neighbour and move it into place once it is complete and on disk.
 
-    A process killed at any moment leaves the old file or the new one, never half of either.
-    """
+    A process killed at any moment leaves the old file or the new one, never half of either."""
     if path.is_dir():
         raise InputError(f"{path} is a folder, but a file is to be written there: give the name of a file.")
     if path.exists() and not path.is_file():  # before links are followed: a pipe has no path to lead to
@@ -266,8 +265,7 @@ def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
     """A hidden folder beside what is to be written, so that a move is enough to finish; removed whatever happens.
 
     Drafts whose process is gone are cleared away first; where that cannot be known, those with which nothing happened
-    for a day. The latter are those of other hosts, whose locks are not seen on every network drive.
-    """
+    for a day. The latter are those of other hosts, whose locks are not seen on every network drive."""
     for found in parent.glob(f".*.{'[0-9a-f]' * 16}.tmp"):
         with suppress(OSError), in_use(found) as alone:
             is_ours = found.name.split(".")[-2].startswith(_host())

@@ -237,8 +237,7 @@ def _mark(path: Path, content: bytes) -> bytes:
 def checked(value: Any, kind: Any, place: str = "it") -> Any:
     """The value, if it is what the annotation says, as JSON has it; else a ValueError that names the place.
 
-    A table of annotations is for a table that has to have these entries; a list of one for a list of such tables.
-    """
+    A table of annotations is for a table that has to have these entries; a list of one for a list of such tables."""
     trouble = _misfit(value, kind, place)
     if trouble is not None:
         raise ValueError(trouble)

@@ -65,8 +65,7 @@ class StageDraws:
     """A stage's own random streams, for whatever draws from torch's default generators, as dropout does.
 
     So a stage draws the same whether or not others train at the same time, and the user's generators stay as they are.
-    A graph captured with these streams draws from them at every replay, without having to take a turn.
-    """
+    A graph captured with these streams draws from them at every replay, without having to take a turn."""
 
     def __init__(self, device: torch.device) -> None:
         self._lending = False

@@ -146,8 +146,7 @@ def decode(path: str | Path, spec: ImageSpec) -> Array:
     """The pixels of a file in the form asked for; raises BadImage where there are none.
 
     Upright by its EXIF tag, transparent parts laid over white, the first of several frames, and resized as a whole:
-    nothing is cropped away, so the proportions may change.
-    """
+    nothing is cropped away, so the proportions may change."""
     from PIL import Image
 
     with _opened(path) as (_, image):
@@ -260,8 +259,7 @@ def choose_spec(headers: Headers, size: Size | None = None) -> ImageSpec:
 
     Too large is more than 224 pixels, and more than 128 where there are fewer than 5,000 images. Larger ones keep their
     proportions, with that many for the longer side. Mixed sizes become squares: the largest of 32, 64, 96, 128 and 224
-    that the median shorter side reaches and that is not too large. Grey only if all images are; 16 bits if any has.
-    """
+    that the median shorter side reaches and that is not too large. Grey only if all images are; 16 bits if any has."""
     grey = headers.of_good("grey")
     height, width = size or usual_size(headers.sides())
     return ImageSpec(height, width, 1 if len(grey) and grey.all() else 3, int(headers.of_good("depth").max(initial=8)))

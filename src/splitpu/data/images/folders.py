@@ -402,8 +402,7 @@ def read_images(
     """All images or volumes in the folders. Bad files are skipped up to a share of a tenth, or refused if `strict`.
 
     The first folders, as many as `positives` says, are a side of their own: few files among many others, of which the
-    tenth would be all.
-    """
+    tenth would be all."""
     reader = reader or reader_for(folders, spec)
     found = reader.find(folders)
     broken = scan.bad_ones(found.skipped)

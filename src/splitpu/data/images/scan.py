@@ -84,8 +84,7 @@ def find_images(folders: Sequence[str | Path]) -> FoundRows:
     """Every image file in the folders and all folders inside them, in the order of the folders, then of the names.
 
     Hidden files are passed over. A folder that links lead to a second time is read once, so that loops end, and none is
-    read through a link from another of the given folders.
-    """
+    read through a link from another of the given folders."""
     roots, common, closed = given_folders(folders)
     files: list[RowFile] = []
     skipped: list[Skipped] = []

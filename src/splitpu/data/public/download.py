@@ -68,8 +68,7 @@ def obtain(pinned: PinnedSet, cache: Path, ways: list[Way], advice: str, progres
     """The arrays of a set: from the cache, else by the first way that works, checked and then cached.
 
     Images come memory-mapped. A way that fails or is interrupted leaves nothing behind in the cache. `advice` tells the
-    user what to do when no way worked.
-    """
+    user what to do when no way worked."""
     cached = load_cached(pinned, cache)
     if cached is not None:
         return cached

@@ -58,8 +58,7 @@ def make_pu(
 
     In both scenarios every training row occurs once. In `case-control`, too, the labelled rows are taken out of the
     unlabelled ones, which are the rest of the training rows: their share of positives is therefore below `true_prior`,
-    by as much as the drawn rows made up.
-    """
+    by as much as the drawn rows made up."""
     if not isinstance(named, NamedSet):
         instead = "give what load_named returns, or make data of your own with PUData.from_arrays(X, s)"
         raise InputError(f"{named!r:.40} is not a named set: {instead}")

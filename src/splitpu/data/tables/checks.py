@@ -29,8 +29,7 @@ def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[
 
     Positives among the unlabelled rows look like labelled ones in all that says something about the class. A column
     whose number is larger, or smaller, in every labelled row than in any other says who was labelled: the year of a
-    biopsy that only confirmed cases had, or a number counted up in one file after the other.
-    """
+    biopsy that only confirmed cases had, or a number counted up in one file after the other."""
     if labelled.sum() < FEWEST_LABELLED or (~labelled).sum() < FEWEST_UNLABELLED:
         return []
     known, others = features[labelled], features[~labelled]

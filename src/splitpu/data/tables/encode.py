@@ -67,8 +67,7 @@ class LabelColumn:
         """Which rows hold the label that means positive, and what the others hold.
 
         A table that never holds it is written in other words (1 and 0 for yes and no, say): taking all its rows for
-        negatives would give figures that look like figures.
-        """
+        negatives would give figures that look like figures."""
         as_numbers = self.positive in ("0", "1")  # True and False, which only Parquet holds as such, also go by these
         plain = (int(label) if as_numbers and isinstance(label, bool) else label for label in labels)
         words = [None if label is None else read.text(label) for label in plain]
@@ -110,8 +109,7 @@ class TableRecipe:
 
         These follow the `notes` that there are already. `names` is the column of the rows' names, not among them;
         without it, one that looks like it is taken. `kinds` says of columns that they are "text", "text=FOLDER" (of a
-        sentence model) or "categories", whatever they look like.
-        """
+        sentence model) or "categories", whatever they look like."""
         columns: list[AnyColumn] = []
         notes = list(notes)
         for name, cells in table.items():
@@ -236,8 +234,7 @@ def _beside_words(columns: Sequence[AnyColumn], table: read.Columns) -> list[Any
     """The same, but numbers in steps, and all that are no texts so small that together they weigh less than one text.
 
     Rows with words in them are sparse, and nobody scales sparse columns. Neither the unit of a number nor columns that
-    say nothing must drown the words, whose squares add up to one in every row (docs/LOG.md has what that gains).
-    """
+    say nothing must drown the words, whose squares add up to one in every row (docs/LOG.md has what that gains)."""
     stepped = [one.in_steps(table[one.name]) if isinstance(one, read.Column) else one for one in columns]
     others = [one for one in stepped if isinstance(one, read.Column)]
     squares = sum(float((one.encode(table[one.name], "X") ** 2).sum()) / len(table[one.name]) for one in others)
@@ -430,8 +427,7 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
     """Rows as the model takes them: a data frame is encoded as a file would be, whatever the order of its columns.
 
     An array is left alone where the model takes every column as it is. Else its numbers would be taken for what the
-    columns are turned into, and be as wrong as they look right.
-    """
+    columns are turned into, and be as wrong as they look right."""
     recipe = TableRecipe.from_dict(inputs)
     if not column_names(X):
         turned = [one.name for one in recipe.columns if one.is_converted]

@@ -73,8 +73,7 @@ def as_bytes(slices: Sequence[SliceValues], spec: VolumeSpec) -> Array:
 
     The values between the 0.5th and the 99.5th percentile of the whole volume are spread over the bytes and the others
     cut off: scanners of MR have no common unit, and a few metal-bright voxels must not darken all others. The slices
-    are scaled together, so that one is as much brighter than the next as it was measured.
-    """
+    are scaled together, so that one is as much brighter than the next as it was measured."""
     stack = np.stack(slices)
     low, high = np.percentile(stack, (DARKEST, BRIGHTEST))
     if high <= low:
@@ -131,8 +130,7 @@ def chosen_series(
 
     The wanted text may be any part of the description, in capitals or not. Of several series the one with the most
     slices is taken; then the order of the descriptions decides, so that the names of files never do. `told` turns a
-    description into what may be told of it.
-    """
+    description into what may be told of it."""
     series: dict[str, list[Slice]] = {}
     for one in slices:
         series.setdefault(one.series, []).append(one)
@@ -154,8 +152,7 @@ def ordered(slices: Sequence[Slice]) -> tuple[list[Slice], LeftOut, int]:
     """By position along the normal where all slices have one, else by the number the scanner gave them.
 
     Of several slices at one place the first by number stays: other phases or echoes of the same series, or copies. Also
-    gives those left out, and how many slices the distances between the others leave room for.
-    """
+    gives those left out, and how many slices the distances between the others leave room for."""
     by_number = sorted(slices, key=lambda one: (one.number, one.identity, one.frame))
     if any(one.position is None or one.normal is None for one in slices):
         return by_number, [], 0
