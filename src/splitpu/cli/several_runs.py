@@ -390,7 +390,6 @@ def _settled(
             return chosen
         device = asked.device or "auto"
         how = PriorOptions(seed=seed, device=device, checkpoints=folder.checkpoints, backbone=asked.backbone)
-        how["config"] = needing
         return train.estimated_prior(needing.method, draw, display, **how)
 
     priors = {seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed)) for seed, draw in draws.items()}

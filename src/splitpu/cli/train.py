@@ -156,7 +156,7 @@ def settle_prior(
         folder.sweep()
         try:
             how = PriorOptions(seed=request.seed, device=request.device, backbone=request.backbone)
-            how |= {"checkpoints": folder.checkpoints, "observer": observer, "config": config}
+            how |= {"checkpoints": folder.checkpoints, "observer": observer}
             found = estimated_prior(config.method, loaded, display, **how)
             check_needs(config, data, found.value)
         except RunStopped as stopped:

@@ -293,7 +293,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         with 1 in y are taken to be. Both are learned with these labels; prior, threshold and figures do without them.
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
         they tell only of one that says the same of nearly all rows."""
-        from splitpu.prior.estimate import PriorOptions, prior_for
+        from splitpu.prior.estimate import prior_for
 
         observer = ProgressLines(self.verbose)
         X, labels = self._checked_training_input(readable_tensor(X), checked_labels(readable_tensor(y)))
@@ -321,8 +321,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         given = {name: value for name, value in named.items() if value is not None}
         config = config_from_dict(given, self._whole_config(data))
         check_method(config, data)
-        how = PriorOptions(seed=seed, device=self.device, backbone=backbone, config=config)
-        prior = prior_for(self.method, self.prior, data, **how)
+        prior = prior_for(self.method, self.prior, data, seed=seed, device=self.device, backbone=backbone)
         spec = TrainSpec(
             config=with_calibration(config, self.calibration),
             prior=prior.value,

@@ -23,7 +23,7 @@ SURE_SIGMAS, CLEAR_AUC = 3.0, 0.6
 MOST_ROWS = 20_000  # of which the groups are found
 NEGATIVES_SHOW = 0.4  # how far above 1/2 the AUC comes if all unlabelled rows there are negatives
 LEAST_POSITIVE = 0.2  # of these rows; among fewer, how well negatives can be told decides, and that is not known
-CLEAR_SIGMAS = 1.0  # above that; random labels get there in 2 of 114 draws (benchmarks/desk_prior.py)
+CLEAR_SIGMAS = 1.0  # above that; random labels got there in 2 of 57 draws of benchmarks/desk.py
 MOST_COLUMNS, COMPONENTS = 300, 100
 MANY_COLUMNS = 50  # of which lines that judge must not be those that chose the rows
 

@@ -122,14 +122,9 @@ class Work:
 
 def whole_run_seconds(config: Config, rows: int, positives: int, epoch_seconds: float) -> float:
     """What a run may take in all, from what one epoch of its first stage took on whatever machine this is."""
-    first = next(works_of(config, rows, positives))
-    return epoch_seconds * whole_run_rows(config, rows, positives) * first.epochs / first.rows
-
-
-def whole_run_rows(config: Config, rows: int, positives: int) -> float:
-    """How many rows a run is trained on in all; one that is seen twice counts twice."""
+    works = list(works_of(config, rows, positives))
     times = max(1, config.selection.folds) if config.method == "split-pu" else 1
-    return times * sum(work.rows for work in works_of(config, rows, positives))
+    return times * epoch_seconds * sum(work.rows for work in works) * works[0].epochs / works[0].rows
 
 
 def works_of(config: Config, rows: int, positives: int) -> Iterator[Work]:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 import numpy as np
 
-from splitpu.config.schema import Config
 from splitpu.data.pudata import PUData, check_prior, check_pudata, missing_prior
 from splitpu.errors import InputError
-from splitpu.methods.registry import find_method, whole_run_rows
+from splitpu.methods.registry import find_method
 from splitpu.prior.algorithms import PenL1, bbe, dedpul, gap_at, km2, tice
 from splitpu.prior.scores import (
     FEWEST_POSITIVES,
@@ -50,9 +49,6 @@ SLOW: dict[str, Callable[[Floats, Floats, int], float]] = {"km2": km2, "tice": t
 _RESAMPLES, _SLOW_RESAMPLES = 60, 8
 # Standard error that scores of networks bring along and no resampling of rows shows (photographs; see docs/LOG.md).
 _OF_NETWORKS = 0.015
-# Of the rows that a model is planned to be trained on, for networks that find its prior: less than a third of the time
-# in all, as a model may need fewer epochs than planned (docs/LOG.md).
-LARGEST_SHARE = 0.35
 _NORMAL = 1.96
 _WIDE, _DISAGREE = 0.2, 0.12
 BY_ORDER, BY_GAP = "the order of scores", "the gap between scores"
@@ -140,26 +136,16 @@ def estimate_prior(
     >>> estimate.interval[0] < 159 / 426 < estimate.interval[1]
     True
     """
-    options = PriorOptions(seed=seed, device=device, observer=observer, checkpoints=checkpoints)
-    return _estimated(data, method, scores, every=every, **options)
-
-
-def _estimated(
-    data: PUData, method: PriorMethod = "auto", scores: ScoreKind = "auto", *, every: bool = False, **how: Any
-) -> PriorEstimate:
-    """The same, by networks that may have a limit; how they are trained is as `pu_scores` takes it."""
-    seed = how.setdefault("seed", 0)
     if method not in get_args(PriorMethod):
         raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(get_args(PriorMethod))}")
     if scores not in get_args(ScoreKind):
         raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
     check_pudata(data)
     leave_random_alone()
-    of_learners = method == scores == "auto" and data.kind == "vectors"
-    ordered = _by_order(data, seed, None, how.get("observer")) if of_learners else None
+    ordered = _by_order(data, seed, None, observer) if method == scores == "auto" and data.kind == "vectors" else None
     if ordered is not None and not every:
         return ordered
-    found = pu_scores(data, how=scores, **how)
+    found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer, checkpoints=checkpoints)
     _must_tell_something(found)
     rng = np.random.default_rng(checked_seed(seed))
     shares = _quick_shares(found, rng, seed)
@@ -390,7 +376,6 @@ class PriorOptions(TypedDict, total=False):
     observer: "Observer | None"
     checkpoints: Path | None
     backbone: object  # an encoder's name, whose heads then give the scores, or anything else
-    config: Config  # of the model, which is to take twice as long as its prior
 
 
 def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> ResolvedPrior:
@@ -417,10 +402,8 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
 
     options: dict[str, Any] = {**how}
     backbone, seed = options.pop("backbone", None), how.get("seed", 0)
-    if config := options.pop("config", None):
-        options["most"] = LARGEST_SHARE * whole_run_rows(config, len(data), len(data.positives))
     encoder = encoder_of(backbone)  # whose frozen features say it, whether they are tuned later or not
-    estimate = _by_order(data, seed, backbone, how.get("observer")) if encoder else _estimated(data, **options)
+    estimate = _by_order(data, seed, backbone, how.get("observer")) if encoder else estimate_prior(data, **options)
     estimate = within_answers(estimate, data)
     looked_at = _embedded(data, seed, encoder) if encoder else data
     labelling = check_random_labelling(looked_at, scores=estimate.scores, seed=seed)

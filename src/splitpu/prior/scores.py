@@ -4,7 +4,6 @@ TEDn: take the likely positives out of the unlabelled rows, train again, and rea
 
 How much every row looks like a labelled one, judged only by classifiers that did not see the row."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -218,11 +217,10 @@ def pu_scores(
     device: str = "auto",
     observer: "Observer | None" = None,
     checkpoints: Path | None = None,
-    most: float = math.inf,
 ) -> PUScores:
     """Cross-fitted scores: quick classical learners for vectors and small images, the package's networks for others.
 
-    The observer sees the epochs of the networks; `most` is how many rows they may be trained on in all."""
+    The observer sees the epochs of the networks."""
     if reason := too_few_rows(data):
         raise InputError(reason)
     if how == "auto":
@@ -231,8 +229,7 @@ def pu_scores(
     if how == "network":
         from splitpu.prior.network_scores import affordable_scores
 
-        watched: dict[str, Any] = {"device": device, "observer": observer, "checkpoints": checkpoints}
-        found = affordable_scores(data, rows, seed=seed, most=most, **watched)
+        found = affordable_scores(data, rows, seed=seed, device=device, observer=observer, checkpoints=checkpoints)
     else:
         learned, rows = rows, judged_rows(data, rows, seed)
         features = described(data, rows, seed)  # only here: of large images it would fill the memory
